@@ -1,0 +1,1 @@
+"""Backends: the only place that imports TensorRT, CUDA or ONNX Runtime."""

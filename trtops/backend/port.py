@@ -1,0 +1,163 @@
+"""The port that every backend implements, and the values that cross it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
+
+from pydantic import Field
+
+from trtops.device import Device
+from trtops.digest import Digest, Value
+from trtops.spec.engine import Builder, Memory, Precision, Profile, Target
+from trtops.tensor import TensorInfo
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from pathlib import Path
+
+    import numpy as np
+    from numpy.typing import NDArray
+
+    Arrays = Mapping[str, NDArray[np.generic]]
+
+
+class BackendStatus(Value):
+    """What a backend can do on this machine.
+
+    Attributes:
+        backend: its name.
+        version: the library's version; None where it is not installed.
+        can_build: whether it builds for ``target``.
+        can_load: whether it loads here what it built for ``target``.
+        reason: why not, in words, with what to install; None where it can do both.
+    """
+
+    backend: str
+    version: str | None
+    can_build: bool
+    can_load: bool
+    reason: str | None = None
+
+
+class BuildRequest(Value):
+    """All that a builder gets. Paths are of this machine and never part of a digest.
+
+    Attributes:
+        target: what to build for.
+        model: path of the prepared ONNX file (already repaired, already in its precision).
+        output: path that the engine is written to.
+        precision, profiles, memory, builder: from the spec.
+    """
+
+    target: Target
+    model: str
+    output: str
+    precision: Precision
+    profiles: tuple[Profile, ...]
+    memory: Memory
+    builder: Builder
+
+
+class BuildResult(Value):
+    """What a builder says of the engine that it wrote."""
+
+    backend_version: str
+    device: Device
+    inputs: tuple[TensorInfo, ...]
+    outputs: tuple[TensorInfo, ...]
+    notes: tuple[str, ...] = ()
+
+
+class Sidecar(Value):
+    """What has to be known of an engine before its bytes are given to a backend (loading an engine runs its code).
+
+    Attributes:
+        backend, backend_version: what built it.
+        target: what it was built for.
+        device: the device of the build.
+        plan: the cache key (digest of everything that changes the bytes).
+        model: digest of the source ONNX file.
+        artifact: digest of the engine's bytes.
+        size_bytes: their number.
+        inputs, outputs: bindings.
+        profiles: shapes that it takes.
+        steps: every change made to the model before the build, in order, in words.
+        format: media type, e.g. ``application/vnd.onnx`` or ``application/vnd.nvidia.tensorrt.engine``.
+    """
+
+    backend: str
+    backend_version: str
+    target: Target
+    device: Device
+    plan: Digest
+    model: Digest
+    artifact: Digest
+    size_bytes: int
+    inputs: tuple[TensorInfo, ...]
+    outputs: tuple[TensorInfo, ...]
+    profiles: tuple[Profile, ...]
+    steps: tuple[str, ...] = ()
+    format: str
+    extra: dict[str, str] = Field(default_factory=dict)
+
+
+class Progress(Value):
+    """A step of a long work: ``done`` of ``total`` (0: unknown) in ``phase``."""
+
+    phase: str
+    done: int = 0
+    total: int = 0
+
+
+@runtime_checkable
+class Session(Protocol):
+    """An engine that is loaded. Not thread-safe: one thread owns it."""
+
+    @property
+    def inputs(self) -> tuple[TensorInfo, ...]:
+        """Bindings that have to be given."""
+
+    @property
+    def outputs(self) -> tuple[TensorInfo, ...]:
+        """Bindings that come back."""
+
+    def run(self, inputs: Arrays) -> dict[str, NDArray[np.generic]]:
+        """Execute once. Arrays are C-contiguous, of the dtype and a shape that the bindings accept.
+
+        Raises:
+            InputError: a name, dtype or shape that the engine does not take; the message names the tensor.
+            Retryable: the device failed; the session is not usable any more.
+        """
+
+    def close(self) -> None:
+        """Free what it holds. Idempotent."""
+
+
+class Backend(Protocol):
+    """Builds and loads engines."""
+
+    name: str
+
+    def status(self, target: Target) -> BackendStatus:
+        """Tell what can be done for a target on this machine. Never raises, never initialises a device twice."""
+
+    def device(self) -> Device:
+        """Identity of the device that this backend uses here.
+
+        Raises:
+            Unavailable: it has none.
+        """
+
+    def build(self, request: BuildRequest, progress: Callable[[Progress], None]) -> BuildResult:
+        """Build an engine. Runs in the build's child process.
+
+        Raises:
+            BuildFailed: with the builder's reason.
+        """
+
+    def load(self, artifact: Path, sidecar: Sidecar) -> Session:
+        """Load an engine whose digest was verified.
+
+        Raises:
+            NotLoadable: wrong version or device, refused before the library sees the bytes; both are named.
+        """

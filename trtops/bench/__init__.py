@@ -1,0 +1,1 @@
+"""How fast an engine is: workload, measurement, statistics with intervals."""

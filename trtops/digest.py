@@ -1,0 +1,131 @@
+"""Canonical bytes of a value and typed digests of bytes.
+
+A value's digest is the SHA-256 of its canonical JSON (RFC 8785, by the library ``rfc8785``): sorted keys, no
+spaces, one way to write a number. Law: ``Digest.parse(str(d)) == d``, and equal values have equal digests on every
+machine and Python version.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from pydantic import BaseModel, ConfigDict
+from pydantic_core import core_schema
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+    from pathlib import Path
+
+    from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler
+    from pydantic.json_schema import JsonSchemaValue
+
+_PATTERN = re.compile(r"(sha256):([0-9a-f]{64})")
+_CHUNK = 1 << 20
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Digest:
+    """An algorithm and a value in lower-case hexadecimal, written ``sha256:…``."""
+
+    algorithm: str
+    value: str
+
+    def __post_init__(self) -> None:
+        """Refuse anything but an algorithm that is known with a value of its length."""
+        if not _PATTERN.fullmatch(f"{self.algorithm}:{self.value}"):
+            message = (
+                f"not a digest: {self.algorithm}:{self.value[:80]} (expected sha256: and 64 lower-case hex digits)"
+            )
+            raise ValueError(message)
+
+    def __str__(self) -> str:
+        """Render as ``sha256:…``."""
+        return f"{self.algorithm}:{self.value}"
+
+    @property
+    def short(self) -> str:
+        """The first twelve digits, for people."""
+        return self.value[:12]
+
+    @classmethod
+    def parse(cls, text: str) -> Digest:
+        """Read ``sha256:…``.
+
+        Raises:
+            ValueError: the text is anything else.
+        """
+        algorithm, _, value = text.partition(":")
+        return cls(algorithm, value)
+
+    @classmethod
+    def of_bytes(cls, data: bytes | memoryview) -> Digest:
+        """Digest of bytes in memory."""
+        return cls("sha256", hashlib.sha256(data).hexdigest())
+
+    @classmethod
+    def of_chunks(cls, chunks: Iterable[bytes]) -> Digest:
+        """Digest of bytes that come in pieces."""
+        state = hashlib.sha256()
+        for chunk in chunks:
+            state.update(chunk)
+        return cls("sha256", state.hexdigest())
+
+    @classmethod
+    def of_file(cls, path: Path) -> Digest:
+        """Digest of a file, read a mebibyte at a time.
+
+        Raises:
+            OSError: the file cannot be read.
+        """
+        with path.open("rb") as file:
+            return cls.of_chunks(iter(lambda: file.read(_CHUNK), b""))
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source: type[Any], handler: GetCoreSchemaHandler) -> core_schema.CoreSchema:
+        """Validate from its text or itself; serialise as its text."""
+        del source, handler
+        convert: Callable[[Any], Digest] = lambda value: value if isinstance(value, cls) else cls.parse(str(value))  # noqa: E731
+        return core_schema.no_info_plain_validator_function(
+            convert, serialization=core_schema.plain_serializer_function_ser_schema(str, when_used="always")
+        )
+
+    @classmethod
+    def __get_pydantic_json_schema__(
+        cls, schema: core_schema.CoreSchema, handler: GetJsonSchemaHandler
+    ) -> JsonSchemaValue:
+        """Describe the text form."""
+        del schema, handler
+        return {"type": "string", "pattern": "^sha256:[0-9a-f]{64}$"}
+
+
+def canonical(value: Any) -> bytes:  # noqa: ANN401 - any JSON value
+    """Write a JSON value in its one canonical form (RFC 8785).
+
+    Raises:
+        ValueError: a number that JSON cannot carry exactly (NaN, infinity, an integer beyond 2**53 - 1).
+    """
+    import rfc8785
+
+    return rfc8785.dumps(value)
+
+
+def digest_of(value: Any) -> Digest:  # noqa: ANN401 - any JSON value
+    """Digest of a JSON value's canonical form."""
+    return Digest.of_bytes(canonical(value))
+
+
+class Value(BaseModel):
+    """Base of every value that flows between stages: frozen, closed, with canonical bytes and a digest."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="strings", protected_namespaces=())
+
+    def canonical_bytes(self) -> bytes:
+        """Canonical JSON of this value. Law: ``type(v).model_validate_json(v.canonical_bytes()) == v``."""
+        return canonical(self.model_dump(mode="json"))
+
+    def digest(self) -> Digest:
+        """Digest of the canonical bytes."""
+        return Digest.of_bytes(self.canonical_bytes())

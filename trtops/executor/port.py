@@ -1,0 +1,115 @@
+"""What crosses the executor's border: a request going in, its outcome coming out.
+
+Plain classes with slots, not pydantic: these are made once a request.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from trtops.backend.port import Session
+    from trtops.spec.engine import Batching
+    from trtops.tensor import TensorInfo
+
+
+@dataclass(slots=True)
+class Request:
+    """One inference.
+
+    Attributes:
+        inputs: name -> array whose first axis is rows.
+        rows: rows of every input.
+        deadline: monotonic seconds by which an answer is due; None: the queue's timeout of the spec counts.
+        priority: 0 is the most urgent.
+        key: routing key for channels (sticky); empty: none.
+    """
+
+    inputs: Mapping[str, NDArray[np.generic]]
+    rows: int
+    deadline: float | None = None
+    priority: int = 0
+    key: str = ""
+
+
+@dataclass(slots=True)
+class Outcome:
+    """The answer to a request: outputs or an error, never both.
+
+    Attributes:
+        outputs: name -> array; views that stay valid as long as they are referenced.
+        error: a TrtopsError, or None.
+        generation: of the engine that answered.
+        batch: rows of the batch that it ran in.
+        queue_us, compute_us: microseconds it waited and its batch ran.
+    """
+
+    outputs: Mapping[str, NDArray[np.generic]] = field(default_factory=dict)
+    error: Exception | None = None
+    generation: int = 0
+    batch: int = 0
+    queue_us: float = 0.0
+    compute_us: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class EngineInfo:
+    """What is serving under a name."""
+
+    name: str
+    generation: int
+    version: str
+    digest: str
+    backend: str
+    inputs: tuple[TensorInfo, ...]
+    outputs: tuple[TensorInfo, ...]
+    max_batch: int
+
+
+class Engines(Protocol):
+    """What front ends need of an executor."""
+
+    def submit(self, engine: str, request: Request, done: Callable[[Outcome], None]) -> Callable[[], None]:
+        """Queue a request. ``done`` is called exactly once, from the executor's completion thread, in batches.
+
+        Returns a function that cancels the request (idempotent; ``done`` still comes, with an error if it was in time).
+
+        Raises:
+            InputError: unknown engine, tensor, dtype or shape: names the tensor, what was expected, what came.
+            Overloaded: the queue is full.
+        """
+
+    def engines(self) -> tuple[EngineInfo, ...]:
+        """What is serving now."""
+
+    def load(
+        self,
+        name: str,
+        *,
+        generation: int,
+        version: str,
+        digest: str,
+        backend: str,
+        batching: Batching,
+        instances: int,
+        open_session: Callable[[], Session],
+    ) -> None:
+        """Load beside what serves, warm up, then flip the route; the old generation drains and is freed.
+
+        Blocks until the new generation serves. A failure leaves the old one serving.
+
+        Raises:
+            NotLoadable: it could not be loaded or warmed up; says why.
+        """
+
+    def unload(self, name: str) -> None:
+        """Take an engine out: requests in the queue finish, new ones are refused."""
+
+    def close(self, *, drain: float) -> None:
+        """Stop: requests in flight get ``drain`` seconds to finish, then an error."""

@@ -1,0 +1,1 @@
+"""Policies: ``evaluate(document) -> Verdict``. A denial is a value, an error means "could not decide"."""

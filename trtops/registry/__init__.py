@@ -1,0 +1,1 @@
+"""Where releases are published: the port, the file registry, the memory fake."""

@@ -1,0 +1,1 @@
+"""Releases: manifests, sealing, signing, approvals, channel rules, ledger."""

@@ -1,0 +1,1 @@
+"""Open Inference Protocol over HTTP; metrics, health; the agent."""

@@ -173,3 +173,7 @@ class DeadlineExceeded(TrtopsError):
 
 class Retryable(TrtopsError):
     """A request was lost with its worker; the same request may be sent again."""
+
+
+class Cancelled(TrtopsError):
+    """A request was taken back by its sender before it was answered."""

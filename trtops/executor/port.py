@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from trtops.backend.port import Session
-    from trtops.spec.engine import Batching
+    from trtops.spec.engine import Batching, Memory, Profile
     from trtops.tensor import TensorInfo
 
 
@@ -83,6 +83,7 @@ class Engines(Protocol):
         Raises:
             InputError: unknown engine, tensor, dtype or shape: names the tensor, what was expected, what came.
             Overloaded: the queue is full.
+            Unavailable: the engine failed and could not be reloaded, or the executor is closing.
         """
 
     def engines(self) -> tuple[EngineInfo, ...]:
@@ -99,10 +100,13 @@ class Engines(Protocol):
         batching: Batching,
         instances: int,
         open_session: Callable[[], Session],
+        profiles: tuple[Profile, ...] = (),
+        memory: Memory | None = None,
     ) -> None:
         """Load beside what serves, warm up, then flip the route; the old generation drains and is freed.
 
-        Blocks until the new generation serves. A failure leaves the old one serving.
+        Blocks until the new generation serves. A failure leaves the old one serving. ``profiles`` (of the engine's
+        sidecar) bound the shapes that requests may have and are warmed up; ``memory`` sets the sizes of its pools.
 
         Raises:
             NotLoadable: it could not be loaded or warmed up; says why.

@@ -1,0 +1,135 @@
+"""Which values of a runtime config look like secrets, and whether each is a sealed reference.
+
+The value itself never leaves this module: policies, reports and digests see where it stands and what it is.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from math import isfinite
+from typing import TYPE_CHECKING, Any, Literal
+
+from trtops.digest import Value
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+SecretKind = Literal["reference", "plain", "embedded", "absent"]
+Path = tuple[str | int, ...]
+
+WITHHELD = "(plain text, withheld)"
+"""What stands in an input document in place of a secret that somebody wrote as text."""
+
+_REFERENCE = re.compile(r"secret:[A-Za-z0-9][A-Za-z0-9_.-]{0,127}/[A-Za-z0-9][A-Za-z0-9_.-]{0,127}")
+_SECRET_WORDS = re.compile(
+    r"(?:^|_)(?:passwords?|passwds?|passphrases?|pass|pwd|tokens?|keys?|credentials?|creds?|secrets?)(?:_|\d|$)"
+)
+_RUN_TOGETHER = re.compile(
+    r"password|passwd|passphrase|credential|secret|apikey|accesskey|privatekey|secretkey|sshkey|authtoken|accesstoken"
+)
+_CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
+_NETLOC = re.compile(r"://([^/?#\s]*)")
+_ASSIGNMENT = re.compile(r"(?:^|[?&;\s])([A-Za-z_.-]+)=([^&;\s]+)")
+_PRIVATE = re.compile(
+    r"-----BEGIN [A-Z ]*PRIVATE KEY-----|AGE-SECRET-KEY-1|\bgh[pousr]_[A-Za-z0-9]{20,}|\bAKIA[0-9A-Z]{16}\b"
+)
+
+
+class SecretField(Value):
+    """One place of a config that holds, or should hold, a secret.
+
+    Attributes:
+        path: where it stands.
+        key: the key that looks like a secret; for an embedded one, the key of the value that holds it.
+        kind: ``reference`` to a sealed value, ``plain`` text (or a number), ``embedded`` (a URL with a password, a
+            private key under a harmless name), ``absent`` (null).
+    """
+
+    path: Path
+    key: str
+    kind: SecretKind
+
+
+def looks_secret(key: str) -> bool:
+    """Tell whether a key names a secret: ``password``, ``api_key``, ``accessToken``, ``DB-CREDENTIALS``."""
+    folded = unicodedata.normalize("NFKC", key)
+    words = re.sub(r"[^A-Za-z0-9]+", "_", _CAMEL.sub("_", folded)).lower()
+    return bool(_SECRET_WORDS.search(words) or _RUN_TOGETHER.search(words.replace("_", "")))
+
+
+def is_reference(value: object) -> bool:
+    """Tell whether a value is ``secret:NAME/KEY`` and nothing else."""
+    return isinstance(value, str) and _REFERENCE.fullmatch(value) is not None
+
+
+def _netloc_leaks(netloc: str, rest: str) -> bool:
+    user, at, _ = netloc.rpartition("@")
+    if at:
+        password = user.partition(":")[2]
+        return bool(password) and not is_reference(password)
+    port = netloc.rpartition("]")[2].partition(":")[2]
+    return bool(port) and not port.isdigit() and "@" in rest  # a password with a slash in it
+
+
+def _embeds_secret(text: str) -> bool:
+    if _PRIVATE.search(text):
+        return True
+    if any(_netloc_leaks(match[1], text[match.end() :]) for match in _NETLOC.finditer(text)):
+        return True
+    return any(looks_secret(match[1]) and not is_reference(match[2]) for match in _ASSIGNMENT.finditer(text))
+
+
+def _leaves(value: Any, path: Path, key: str, *, secret: bool) -> Iterator[tuple[Path, str, bool, Any]]:  # noqa: ANN401 - any JSON value
+    if isinstance(value, dict):
+        for name, child in value.items():
+            named = looks_secret(str(name))
+            yield from _leaves(
+                child, (*path, str(name)), str(name) if named or not secret else key, secret=secret or named
+            )
+    elif isinstance(value, list | tuple):
+        for index, child in enumerate(value):
+            yield from _leaves(child, (*path, index), key, secret=secret)
+    else:
+        yield path, key, secret, value
+
+
+def _kind(value: object, *, secret: bool) -> SecretKind | None:
+    if is_reference(value):
+        return "reference"
+    if secret:
+        if value is None:
+            return "absent"
+        return None if isinstance(value, bool) else "plain"
+    return "embedded" if isinstance(value, str) and _embeds_secret(value) else None
+
+
+def secret_fields(config: Mapping[str, Any]) -> tuple[SecretField, ...]:
+    """Find every value of a config that looks like a secret, sorted as the config is.
+
+    A key counts with all that stands under it: each leaf of ``credentials: {user: …, pin: …}`` is one. True and false
+    are switches, never secrets.
+    """
+    found = []
+    for path, key, secret, value in _leaves(dict(config), (), "", secret=False):
+        kind = _kind(value, secret=secret)
+        if kind is not None:
+            found.append(SecretField(path=path, key=key, kind=kind))
+    return tuple(found)
+
+
+def withhold(config: Any, fields: tuple[SecretField, ...]) -> Any:  # noqa: ANN401 - any JSON value
+    """Copy a config with every plain or embedded secret replaced by :data:`WITHHELD`."""
+    hidden = {field.path for field in fields if field.kind in ("plain", "embedded")}
+
+    def copy(value: Any, path: Path) -> Any:  # noqa: ANN401 - any JSON value
+        if path in hidden:
+            return WITHHELD
+        if isinstance(value, dict):
+            return {str(key): copy(child, (*path, str(key))) for key, child in value.items()}
+        if isinstance(value, list | tuple):
+            return [copy(child, (*path, index)) for index, child in enumerate(value)]
+        plain = value is None or isinstance(value, str | int) or (isinstance(value, float) and isfinite(value))
+        return value if plain else str(value)  # YAML knows dates and .nan, JSON does not
+
+    return copy(config, ())

@@ -1,0 +1,210 @@
+"""Input of the stage ``spec``: what the author wrote, the same resolved to plain numbers, and what preflight found."""
+
+from __future__ import annotations
+
+from math import prod
+from typing import TYPE_CHECKING, Any, Literal
+
+from pydantic import Field, JsonValue
+
+from trtops.digest import Value
+from trtops.policy.inputs import StageInput
+from trtops.policy.inputs_facts import QueueFacts, SpecFacts, queue_facts, spec_facts
+from trtops.policy.inputs_secrets import SecretField, secret_fields, withhold
+from trtops.tensor import DTYPES
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from trtops.model.facts import Preflight
+    from trtops.spec.engine import BatchingOverride, EngineSpec, Profile, RuntimeConfig
+
+Path = tuple[str | int, ...]
+
+
+class OverrideFacts(Value):
+    """What ``runtime.yaml`` changes of the batching; null where it changes nothing."""
+
+    max_batch: int | None
+    preferred: tuple[int, ...] | None
+    max_queue_delay_us: int | None
+    queue: QueueFacts | None
+    priorities: int | None
+
+
+class ServerFacts(Value):
+    """Where a service listens."""
+
+    host: str
+    port: int
+
+
+class RuntimeFacts(Value):
+    """``runtime.yaml`` of this environment; ``secrets`` are the places that hold, or should hold, a secret."""
+
+    batching: OverrideFacts
+    server: ServerFacts
+    secrets: tuple[SecretField, ...]
+
+
+class ModelDocument(Value):
+    """What the ONNX file says of itself."""
+
+    content: str
+    size_bytes: int
+    ir_version: int
+    opset: dict[str, int]
+    operators: dict[str, int]
+    initializer_bytes: int
+    nodes: int
+
+
+class PreflightFact(Value):
+    """One thing that preflight found: ``error``, ``warning`` or ``repaired``."""
+
+    code: str
+    severity: str
+    message: str
+    path: Path
+    node: str | None
+    fix: str
+
+
+class Estimate(Value):
+    """Estimated memory of one profile at its largest shapes; null where preflight could not tell."""
+
+    profile: str
+    weights_bytes: int | None
+    activations_bytes: int | None
+    io_bytes: int | None
+
+
+class PreflightFacts(Value):
+    """What preflight found."""
+
+    model: ModelDocument
+    facts: tuple[PreflightFact, ...]
+    estimates: tuple[Estimate, ...]
+
+
+class SpecInput(StageInput):
+    """``trtops.spec/v1``. ``document`` and ``runtime_document`` are the files as written, secrets withheld."""
+
+    schema_id: Literal["trtops.spec/v1"] = Field(default="trtops.spec/v1", alias="schema")
+    document: dict[str, JsonValue]
+    runtime_document: dict[str, JsonValue] | None
+    facts: SpecFacts
+    runtime: RuntimeFacts | None
+    preflight: PreflightFacts
+
+
+def _override(override: BatchingOverride) -> OverrideFacts:
+    return OverrideFacts(
+        max_batch=override.max_batch,
+        preferred=override.preferred,
+        max_queue_delay_us=override.max_queue_delay,
+        queue=queue_facts(override.queue) if override.queue else None,
+        priorities=override.priorities,
+    )
+
+
+def _runtime(runtime: RuntimeConfig, secrets: tuple[SecretField, ...]) -> RuntimeFacts:
+    return RuntimeFacts(
+        batching=_override(runtime.batching),
+        server=ServerFacts(host=runtime.server.host, port=runtime.server.port),
+        secrets=secrets,
+    )
+
+
+def io_bytes(preflight: Preflight, profile: Profile) -> int | None:
+    """Bytes of all inputs and outputs of one execution at a profile's largest shapes; None where a size is unknown.
+
+    An input outside the profile has the model's own shape, which is fixed.
+    """
+    outputs = preflight.output_shapes.get(profile.name, {}).get("max", {})
+    total = 0
+    for tensor in preflight.model.inputs:
+        given = profile.inputs.get(tensor.name)
+        sizes = given.max if given else tensor.shape
+        if any(isinstance(size, str) for size in sizes) or not DTYPES[tensor.dtype][1]:
+            return None
+        total += prod(int(size) for size in sizes) * DTYPES[tensor.dtype][1]
+    for tensor in preflight.model.outputs:
+        if tensor.name not in outputs or not DTYPES[tensor.dtype][1]:
+            return None
+        total += prod(outputs[tensor.name]) * DTYPES[tensor.dtype][1]
+    return total
+
+
+def _preflight(spec: EngineSpec, preflight: Preflight) -> PreflightFacts:
+    model = preflight.model
+    return PreflightFacts(
+        model=ModelDocument(
+            content=str(model.content),
+            size_bytes=model.size_bytes,
+            ir_version=model.ir_version,
+            opset=model.opset,
+            operators=model.operators,
+            initializer_bytes=model.initializer_bytes,
+            nodes=model.nodes,
+        ),
+        facts=tuple(
+            PreflightFact(
+                code=fact.code,
+                severity=fact.severity,
+                message=fact.message,
+                path=fact.path,
+                node=fact.node,
+                fix=fact.fix,
+            )
+            for fact in preflight.facts
+        ),
+        estimates=tuple(
+            Estimate(
+                profile=profile.name,
+                weights_bytes=preflight.estimate_bytes.get(profile.name, {}).get("weights"),
+                activations_bytes=preflight.estimate_bytes.get(profile.name, {}).get("activations"),
+                io_bytes=io_bytes(preflight, profile),
+            )
+            for profile in spec.profiles
+        ),
+    )
+
+
+def spec_input(
+    spec: EngineSpec,
+    runtime: RuntimeConfig | None,
+    preflight: Preflight,
+    *,
+    environment: str,
+    document: Mapping[str, Any] | None = None,
+    runtime_document: Mapping[str, Any] | None = None,
+) -> SpecInput:
+    """Build the document of the stage ``spec``.
+
+    Args:
+        spec: the spec.
+        runtime: the runtime config of this environment, its overlay applied; None where the engine has none.
+        preflight: what preflight found.
+        environment: whose rules hold.
+        document: ``engine.yaml`` as written; by default what the spec sets.
+        runtime_document: the merged ``runtime.yaml`` as written; by default what the config sets.
+    """
+    written = spec.model_dump(mode="json", exclude_unset=True) if document is None else dict(document)
+    below = None
+    facts = None
+    if runtime is not None:
+        plain = runtime.model_dump(mode="json", exclude_unset=True) if runtime_document is None else runtime_document
+        secrets = secret_fields(plain)
+        below = withhold(dict(plain), secrets)
+        facts = _runtime(runtime, secrets)
+    return SpecInput(
+        environment=environment,
+        engine=spec.name,
+        tier=spec.tier,
+        document=withhold(written, secret_fields(written)),
+        runtime_document=below,
+        facts=spec_facts(spec),
+        runtime=facts,
+        preflight=_preflight(spec, preflight),
+    )

@@ -8,7 +8,8 @@ from typing import Annotated
 
 from pydantic import BeforeValidator, Field, PlainSerializer, WithJsonSchema
 
-_NUMBER = re.compile(r"(\d+(?:\.\d+)?)\s*([A-Za-zµ]+)")
+_NUMBER = re.compile(r"([0-9]{1,20}(?:\.[0-9]{1,20})?)\s*([A-Za-zµ]+)")
+_SHOWN = 40
 
 BYTES: dict[str, int] = {
     "B": 1,
@@ -25,23 +26,24 @@ MICROSECONDS: dict[str, int] = {"us": 1, "µs": 1, "ms": 10**3, "s": 10**6, "min
 
 
 def _parse(value: object, units: dict[str, int], kind: str, example: str) -> int:
-    allowed = f"a {kind} with its unit, such as {example} (units: {', '.join(units)})"
-    if isinstance(value, bool) or not isinstance(value, str | int):
-        message = f"{value!r} is not {allowed}"
+    allowed = f"write a {kind} with its unit, such as {example} (units: {', '.join(units)})"
+    if isinstance(value, bool) or not isinstance(value, str | int | float):
+        message = f"a value of another type is no {kind}: {allowed}"
         raise ValueError(message)  # noqa: TRY004 - pydantic turns ValueError into a finding
-    if isinstance(value, int):
-        if value == 0:
+    if not isinstance(value, str):
+        if value == 0 and isinstance(value, int):
             return 0
-        message = f"{value} has no unit: write {allowed}"
+        message = f"{value} has no unit: {allowed}"
         raise ValueError(message)
     match = _NUMBER.fullmatch(value.strip())
     if match is None or match[2] not in units:
-        message = f"{value!r} is not {allowed}"
+        shown = value if len(value) <= _SHOWN else value[:_SHOWN] + "..."
+        message = f"{shown!r} is no {kind}: {allowed}"
         raise ValueError(message)
     scaled = Decimal(match[1]) * units[match[2]]
     if scaled != int(scaled):
         smallest = next(iter(units))
-        message = f"{value!r} is not a whole number of {smallest}"
+        message = f"{value!r} is not a whole number of {smallest}: write a smaller unit"
         raise ValueError(message)
     return int(scaled)
 
@@ -70,7 +72,10 @@ ByteSize = Annotated[
     PlainSerializer(lambda value: f"{value}B", return_type=str, when_used="json"),
     Field(ge=0, le=1 << 50),
     WithJsonSchema(
-        {"type": ["string", "integer"], "pattern": r"^\d+(\.\d+)?\s*(B|[KMGT]i?B)$", "examples": ["512MiB"]}
+        {
+            "anyOf": [{"type": "string", "pattern": r"^\s*[0-9]+(\.[0-9]+)?\s*(B|[KMGT]i?B)\s*$"}, {"const": 0}],
+            "examples": ["512MiB"],
+        }
     ),
 ]
 """A size: an ``int`` of bytes in Python, text with its unit in YAML and JSON (canonically ``536870912B``)."""
@@ -81,7 +86,10 @@ Duration = Annotated[
     PlainSerializer(lambda value: f"{value}us", return_type=str, when_used="json"),
     Field(ge=0, le=24 * 3600 * 10**6),
     WithJsonSchema(
-        {"type": ["string", "integer"], "pattern": r"^\d+(\.\d+)?\s*(us|µs|ms|s|min|h)$", "examples": ["2ms"]}
+        {
+            "anyOf": [{"type": "string", "pattern": r"^\s*[0-9]+(\.[0-9]+)?\s*(us|µs|ms|s|min|h)\s*$"}, {"const": 0}],
+            "examples": ["2ms"],
+        }
     ),
 ]
 """A duration: an ``int`` of microseconds in Python, text with its unit in YAML and JSON (canonically ``2000us``)."""

@@ -1,0 +1,105 @@
+"""The protocol's documents about the server and its models, as plain JSON values. Pure.
+
+Metadata and health are the protocol's own; configuration, statistics and the repository index are the extensions that
+Triton's clients ask for (https://github.com/triton-inference-server/server/tree/main/docs/protocol).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from trtops import __version__
+
+if TYPE_CHECKING:
+    from trtops.executor.port import EngineInfo
+    from trtops.serve.measure import EngineMeter
+    from trtops.tensor import TensorInfo
+
+EXTENSIONS = ("binary_tensor_data", "model_configuration", "model_repository", "statistics")
+
+
+def server_metadata() -> dict[str, Any]:
+    """``GET /v2``."""
+    return {"name": "trtops", "version": __version__, "extensions": list(EXTENSIONS)}
+
+
+def _tensor(tensor: TensorInfo) -> dict[str, Any]:
+    return {"name": tensor.name, "datatype": tensor.datatype, "shape": list(tensor.oip_shape)}
+
+
+def model_metadata(info: EngineInfo) -> dict[str, Any]:
+    """``GET /v2/models/{model}``. Shapes include the batch dimension."""
+    return {
+        "name": info.name,
+        "versions": [info.version],
+        "platform": info.backend,
+        "inputs": [_tensor(tensor) for tensor in info.inputs],
+        "outputs": [_tensor(tensor) for tensor in info.outputs],
+    }
+
+
+def _config_tensor(tensor: TensorInfo) -> dict[str, Any]:
+    kind = "STRING" if tensor.datatype == "BYTES" else tensor.datatype
+    return {"name": tensor.name, "data_type": f"TYPE_{kind}", "dims": list(tensor.oip_shape[1:])}
+
+
+def model_config(info: EngineInfo) -> dict[str, Any]:
+    """``GET /v2/models/{model}/config``, the part of Triton's that has a meaning here. Dims leave the batch out."""
+    return {
+        "name": info.name,
+        "platform": info.backend,
+        "backend": info.backend,
+        "max_batch_size": info.max_batch,
+        "input": [_config_tensor(tensor) for tensor in info.inputs],
+        "output": [_config_tensor(tensor) for tensor in info.outputs],
+        "dynamic_batching": {},
+        "parameters": {
+            "trtops_digest": {"string_value": info.digest},
+            "trtops_generation": {"string_value": str(info.generation)},
+        },
+    }
+
+
+def _times(count: int, seconds: float) -> dict[str, int]:
+    return {"count": count, "ns": round(seconds * 1e9)}
+
+
+def model_statistics(info: EngineInfo, meter: EngineMeter) -> dict[str, Any]:
+    """One entry of ``GET /v2/models/stats``.
+
+    Copies in and out are part of ``compute_infer``: they are not measured apart, so their counts stay 0. Executions
+    are summed as shares (a request of 2 rows in a batch of 8 is a quarter of one) and rounded.
+    """
+    good = meter.queue.count
+    successes = meter.duration.get(200)
+    return {
+        "name": info.name,
+        "version": info.version,
+        "last_inference": meter.last,
+        "inference_count": meter.requests,
+        "execution_count": round(sum(batch.executions for batch in meter.batches.values())),
+        "inference_stats": {
+            "success": _times(good, successes.sum if successes else 0.0),
+            "fail": _times(meter.failures, meter.failed_seconds),
+            "queue": _times(good, meter.queue.sum),
+            "compute_input": _times(0, 0.0),
+            "compute_infer": _times(good, meter.compute.sum),
+            "compute_output": _times(0, 0.0),
+            "cache_hit": _times(0, 0.0),
+            "cache_miss": _times(0, 0.0),
+        },
+        "batch_stats": [
+            {
+                "batch_size": size,
+                "compute_input": _times(0, 0.0),
+                "compute_infer": _times(round(batch.executions), batch.compute_us / 1e6),
+                "compute_output": _times(0, 0.0),
+            }
+            for size, batch in sorted(meter.batches.items())
+        ],
+    }
+
+
+def repository_index(infos: tuple[EngineInfo, ...]) -> list[dict[str, Any]]:
+    """``POST /v2/repository/index``."""
+    return [{"name": info.name, "version": info.version, "state": "READY", "reason": ""} for info in infos]

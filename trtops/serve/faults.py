@@ -1,0 +1,69 @@
+"""Which HTTP status an error is, in one table: 4xx when the client is wrong, 5xx when we are."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from trtops.errors import (
+    Cancelled,
+    DeadlineExceeded,
+    InputError,
+    NotLoadable,
+    Overloaded,
+    Retryable,
+    TrtopsError,
+    Unavailable,
+)
+from trtops.serve.oip import NotAcceptable
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+RETRY_AFTER = 1.0
+
+
+class UnknownModel(InputError):
+    """A request for an engine, or a version of one, that is not served here."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """An error as a client sees it.
+
+    Attributes:
+        status: HTTP status code.
+        reason: label of the metric that counts it.
+        message: what the client is told.
+        extra: header lines.
+    """
+
+    status: int
+    reason: str
+    message: str
+    extra: bytes = b""
+
+
+_TABLE: Mapping[type[TrtopsError], tuple[int, str]] = {
+    UnknownModel: (404, "unknown_model"),
+    InputError: (400, "bad_request"),
+    NotAcceptable: (406, "not_acceptable"),
+    Overloaded: (429, "overloaded"),
+    DeadlineExceeded: (504, "deadline"),
+    Cancelled: (503, "cancelled"),
+    Retryable: (503, "retryable"),
+    Unavailable: (503, "unavailable"),
+    NotLoadable: (503, "unavailable"),
+}
+
+
+def fault_of(error: Exception) -> Fault:
+    """Find an error's status. An error that nobody raised on purpose is 500 and keeps its text to itself."""
+    for kind in type(error).__mro__:
+        if kind in _TABLE:
+            status, reason = _TABLE[kind]
+            after = getattr(error, "retry_after", RETRY_AFTER)
+            extra = b"Retry-After: %d\r\n" % max(1, math.ceil(after)) if status in {429, 503} else b""
+            return Fault(status, reason, str(error), extra)
+    return Fault(500, "internal", "internal error; the server's log says more")

@@ -1,0 +1,117 @@
+"""The numbers of :mod:`trtops.serve.measure` as Prometheus reads them: histograms with their unit in the name."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+    from prometheus_client import Metric
+
+    from trtops.executor.port import EngineInfo
+    from trtops.serve.front import Front
+    from trtops.serve.measure import EngineMeter, Histogram, Meters
+
+
+class Exposition:
+    """Writes the metrics when they are asked for; nothing is copied before."""
+
+    def __init__(
+        self,
+        meters: Meters,
+        index: Callable[[], tuple[EngineInfo, ...]],
+        swaps: Callable[[], Mapping[tuple[str, str], int]],
+        front: Front,
+    ) -> None:
+        """Read from these.
+
+        Args:
+            meters: counts of the front end.
+            index: what is served.
+            swaps: (engine, result) -> how many swaps ended so.
+            front: the data port's front end.
+        """
+        from prometheus_client.registry import CollectorRegistry
+
+        self._meters = meters
+        self._index = index
+        self._swaps = swaps
+        self._front = front
+        self._registry = CollectorRegistry()
+        self._registry.register(self)
+
+    def __call__(self) -> tuple[bytes, bytes]:
+        """The text and its content type."""
+        from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
+
+        return generate_latest(self._registry), CONTENT_TYPE_LATEST.encode()
+
+    def collect(self) -> Iterator[Metric]:
+        """All metrics, as the library's collectors give them."""
+        yield from self._durations()
+        yield from self._counts()
+        yield from self._state()
+
+    def _durations(self) -> Iterator[Metric]:
+        from prometheus_client.core import HistogramMetricFamily
+
+        total = HistogramMetricFamily(
+            "trtops_request_duration_seconds",
+            "From the whole request to its answer",
+            labels=["engine", "code"],
+            unit="seconds",
+        )
+        for name, meter in self._meters.engines.items():
+            for status, histogram in sorted(meter.duration.items()):
+                total.add_metric([name, str(status)], histogram.cumulative(), histogram.sum)
+        yield total
+        parts: list[tuple[str, str, Callable[[EngineMeter], Histogram]]] = [
+            ("trtops_queue_duration_seconds", "Waiting for a batch", lambda meter: meter.queue),
+            ("trtops_compute_duration_seconds", "Execution of the batch that it ran in", lambda meter: meter.compute),
+            ("trtops_batch_rows", "Rows of the batch that a request ran in", lambda meter: meter.batch),
+        ]
+        for metric, text, of in parts:
+            family = HistogramMetricFamily(metric, text, labels=["engine"])
+            for name, meter in self._meters.engines.items():
+                family.add_metric([name], of(meter).cumulative(), of(meter).sum)
+            yield family
+
+    def _counts(self) -> Iterator[Metric]:
+        from prometheus_client.core import CounterMetricFamily
+
+        rows = CounterMetricFamily("trtops_inferences", "Rows answered well", labels=["engine"])
+        rejected = CounterMetricFamily(
+            "trtops_requests_rejected", "Requests answered with an error", labels=["engine", "reason"]
+        )
+        for name, meter in self._meters.engines.items():
+            rows.add_metric([name], meter.requests)
+            for reason, count in sorted(meter.rejected.items()):
+                rejected.add_metric([name, reason], count)
+        malformed = CounterMetricFamily(
+            "trtops_http_refused",
+            "Requests that never reached an engine: malformed, too large, too late",
+            labels=["code"],
+        )
+        for status, count in sorted(self._meters.malformed.items()):
+            malformed.add_metric([str(status)], count)
+        swaps = CounterMetricFamily("trtops_swaps", "Changes of what is served", labels=["engine", "result"])
+        for (name, result), count in sorted(self._swaps().items()):
+            swaps.add_metric([name, result], count)
+        yield from (rows, rejected, malformed, swaps)
+
+    def _state(self) -> Iterator[Metric]:
+        from prometheus_client.core import GaugeMetricFamily, InfoMetricFamily
+
+        flight = GaugeMetricFamily("trtops_requests_in_flight", "Requests taken and not answered", labels=["engine"])
+        for name, meter in self._meters.engines.items():
+            flight.add_metric([name], meter.in_flight)
+        generation = GaugeMetricFamily("trtops_engine_generation", "Generation that is served", labels=["engine"])
+        about = InfoMetricFamily("trtops_engine", "What is served", labels=["engine"])
+        for info in self._index():
+            generation.add_metric([info.name], info.generation)
+            details = {"version": info.version, "digest": info.digest, "backend": info.backend}
+            about.add_metric([info.name], details)
+        connections = GaugeMetricFamily("trtops_http_connections", "Open connections", len(self._front.connections))
+        held = GaugeMetricFamily("trtops_http_buffered_bytes", "Bytes of requests that are held", self._front.buffered)
+        yield from (flight, generation, about, connections, held)

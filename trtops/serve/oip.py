@@ -1,0 +1,379 @@
+"""Open Inference Protocol v2: requests to tensors, tensors to answers. Pure: no clock, no socket.
+
+JSON with the binary tensor extension. References: the protocol, https://github.com/kserve/open-inference-protocol;
+the extension, https://github.com/triton-inference-server/server/blob/main/docs/protocol/extension_binary_data.md.
+Not taken, and refused by name: sequences, classification, shared memory regions, and a body that is raw tensor data.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from trtops.errors import InputError, Retryable, TrtopsError
+from trtops.executor.port import Request
+from trtops.serve import elements
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from trtops.executor.port import EngineInfo, Outcome
+    from trtops.tensor import Shape, TensorInfo
+
+MAX_ID = 1024
+MAX_TENSORS = 1024
+MAX_TIMEOUT_US = 24 * 3600 * 10**6
+_MAX_DIM = 2**63 - 1
+_CACHED_HEADER = 4096
+_CACHED_PLANS = 256
+_PATH = re.compile(r"\$\.(inputs|outputs)\[(\d+)\]")
+_REFUSED_PARAMETERS = ("sequence_id", "sequence_start", "sequence_end")
+_NO_PARAMETERS: dict[str, Any] = {}
+
+
+class NotAcceptable(TrtopsError):
+    """The answer exists and the form that the client asked for cannot carry it."""
+
+
+class _Input(msgspec.Struct):
+    name: str
+    shape: list[int]
+    datatype: str
+    parameters: dict[str, Any] = {}
+    data: msgspec.Raw = msgspec.Raw()
+
+
+class _Output(msgspec.Struct):
+    name: str
+    parameters: dict[str, Any] = {}
+
+
+class _Document(msgspec.Struct):
+    inputs: list[_Input]
+    id: str = ""
+    parameters: dict[str, Any] | None = None
+    outputs: list[_Output] | None = None
+
+
+_DECODER = msgspec.json.Decoder(_Document)
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """An output that the client asked for, and whether in binary form."""
+
+    tensor: TensorInfo
+    binary: bool
+
+
+@dataclass(frozen=True, slots=True)
+class _Head:
+    """What a request says beside its tensors."""
+
+    id: str
+    priority: int
+    timeout_us: int
+    wanted: tuple[Wanted, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Piece:
+    """A binary tensor: where its bytes stand after the JSON."""
+
+    tensor: TensorInfo
+    shape: Shape
+    offset: int
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    """How to read every request whose JSON part is the same bytes: all of its inputs are binary."""
+
+    head: _Head
+    pieces: tuple[_Piece, ...]
+    rows: int
+    size: int
+
+
+@dataclass(slots=True)
+class Decoded:
+    """A request as the executor takes it, and what its answer needs."""
+
+    request: Request
+    id: str
+    wanted: tuple[Wanted, ...]
+
+
+@dataclass(slots=True)
+class Answer:
+    """A body in parts. ``json_bytes`` is the length of the JSON part where binary data follows, else None."""
+
+    parts: list[bytes]
+    json_bytes: int | None
+
+
+def _name_of(body: bytes, error: Exception) -> str:
+    """Name of the tensor that a message of msgspec points at by its index; empty if it points at none."""
+    match = _PATH.search(str(error))
+    if match is None:
+        return ""
+    try:
+        tensor = msgspec.json.decode(body)[match[1]][int(match[2])]
+        return f"{match[1][:-1]} '{str(tensor['name'])[:100]}': "
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, LookupError, TypeError):
+        return f"{match[1][:-1]} {match[2]}: "
+
+
+def _parse(text: bytes) -> _Document:
+    if not text.strip():
+        raise InputError("the body is empty; expected a JSON object with 'inputs'")
+    try:
+        return _DECODER.decode(text)
+    except msgspec.ValidationError as error:
+        raise InputError(f"{_name_of(text, error)}not an inference request: {error}") from None
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise InputError(f"the body is not JSON: {error}") from None
+    except RecursionError:
+        raise InputError("the body is not a request: it is nested too deeply") from None
+
+
+def _whole(parameters: Mapping[str, Any], key: str, high: int, where: str = "") -> int:
+    value = parameters.get(key, 0)
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= high:
+        raise InputError(f"{where}parameter '{key}': expected a whole number from 0 to {high}, got {value!r:.80}")
+    return value
+
+
+def _flag(parameters: Mapping[str, Any], key: str, default: bool, where: str = "") -> bool:  # noqa: FBT001 - a flag's default
+    value = parameters.get(key, default)
+    if not isinstance(value, bool):
+        raise InputError(f"{where}parameter '{key}': expected true or false, got {value!r:.80}")
+    return value
+
+
+def _refuse_shared_memory(parameters: Mapping[str, Any], where: str) -> None:
+    if "shared_memory_region" in parameters:
+        raise InputError(f"{where}shared memory regions are not taken here", fix="send the data in the request")
+
+
+def _dims(shape: tuple[int, ...]) -> str:
+    return "[" + ",".join(str(dim) for dim in shape[:16]) + (",…]" if len(shape) > 16 else "]")  # noqa: PLR2004 - a readable message
+
+
+class Codec:
+    """Requests and answers of one engine. Cheap to use, made once a generation."""
+
+    def __init__(self, info: EngineInfo) -> None:
+        """Write down all of an answer that does not change from request to request."""
+        self.info = info
+        self._inputs = {tensor.name: tensor for tensor in info.inputs}
+        self._outputs = {tensor.name: tensor for tensor in info.outputs}
+        self._all = {flag: tuple(Wanted(tensor, flag) for tensor in info.outputs) for flag in (False, True)}
+        encode = msgspec.json.encode
+        self._opening = b'{"model_name":%b,"model_version":%b,' % (encode(info.name), encode(info.version))
+        self._output_opening = {
+            tensor.name: b'{"name":%b,"datatype":%b,"shape":' % (encode(tensor.name), encode(tensor.datatype))
+            for tensor in info.outputs
+        }
+        self._plans: dict[bytes, _Plan] = {}
+
+    def decode(self, body: bytes, header: int | None, now: float) -> Decoded:
+        """Read a request.
+
+        Args:
+            body: the whole body, decompressed.
+            header: length of its JSON part in bytes; None: all of it.
+            now: monotonic seconds, from which the request's timeout counts.
+
+        Raises:
+            InputError: the client's fault; names the tensor, what was expected and what came.
+        """
+        if header is None:
+            document = _parse(body)
+            return self._from_document(document, body, len(body), now)
+        if not 0 < header <= len(body):
+            raise InputError(
+                f"Inference-Header-Content-Length is {header} and the body has {len(body)} bytes",
+                fix="give the length of the JSON part, which is never empty",
+            )
+        text = body[:header]
+        plan = self._plans.get(text)
+        if plan is not None and plan.size == len(body) - header:
+            return self._from_plan(plan, body, header, now)
+        return self._from_document(_parse(text), body, header, now, text)
+
+    def _from_plan(self, plan: _Plan, body: bytes, header: int, now: float) -> Decoded:
+        inputs = {
+            piece.tensor.name: elements.from_binary(
+                body, header + piece.offset, piece.size, piece.tensor.dtype, piece.shape, piece.tensor.name
+            )
+            for piece in plan.pieces
+        }
+        return _decoded(inputs, plan.rows, plan.head, now)
+
+    def _from_document(
+        self, document: _Document, body: bytes, header: int, now: float, text: bytes | None = None
+    ) -> Decoded:
+        if len(document.inputs) > MAX_TENSORS or len(document.outputs or ()) > MAX_TENSORS:
+            raise InputError(f"a request has {MAX_TENSORS} inputs and outputs at most")
+        head = self._head(document)
+        pieces: list[_Piece] = []
+        inputs: dict[str, NDArray[np.generic]] = {}
+        rows, offset = 0, 0
+        for given in document.inputs:
+            tensor, shape = self._check(given, inputs, rows)
+            rows = shape[0]
+            size = self._binary_size(given, len(body) - header - offset)
+            if size is None:
+                inputs[given.name] = elements.from_json(memoryview(given.data), tensor.dtype, shape, given.name)
+                continue
+            at = header + offset
+            inputs[given.name] = elements.from_binary(body, at, size, tensor.dtype, shape, given.name)
+            pieces.append(_Piece(tensor, shape, offset, size))
+            offset += size
+        self._complete(inputs)
+        if offset != len(body) - header:
+            raise InputError(
+                f"{len(body) - header} bytes follow the JSON, and the inputs' binary_data_size add up to {offset}"
+            )
+        if text is not None and len(pieces) == len(inputs):
+            self._remember(text, _Plan(head, tuple(pieces), rows, offset))
+        return _decoded(inputs, rows, head, now)
+
+    def _remember(self, text: bytes, plan: _Plan) -> None:
+        if len(text) <= _CACHED_HEADER and not plan.head.id:
+            if len(self._plans) >= _CACHED_PLANS:
+                self._plans.clear()
+            self._plans[text] = plan
+
+    def _check(self, given: _Input, seen: Mapping[str, object], rows: int) -> tuple[TensorInfo, Shape]:
+        """Compare what a request says of an input with what the engine takes, before any data is read."""
+        name, shape = given.name, tuple(given.shape)
+        tensor = self._inputs.get(name)
+        if tensor is None:
+            known = ", ".join(f"'{known}'" for known in self._inputs)
+            raise InputError(f"unknown input '{name:.100}': engine '{self.info.name}' takes {known}")
+        if name in seen:
+            raise InputError(f"input '{name}' is given twice")
+        if given.datatype != tensor.datatype:
+            raise InputError(f"input '{name}': expected datatype {tensor.datatype}, got '{given.datatype:.40}'")
+        if len(shape) > elements.MAX_RANK or not all(0 <= dim <= _MAX_DIM for dim in shape):
+            raise InputError(
+                f"input '{name}': {_dims(shape)} is no shape: sizes are 0 or more, and {elements.MAX_RANK} at most"
+            )
+        if not shape or not tensor.accepts(shape):
+            raise InputError(f"input '{name}': expected shape {_dims(tensor.oip_shape)}, got {_dims(shape)}")
+        if not 1 <= shape[0] <= self.info.max_batch:
+            raise InputError(f"input '{name}': expected 1 to {self.info.max_batch} rows, got {shape[0]}")
+        if rows and shape[0] != rows:
+            raise InputError(f"input '{name}': expected {rows} rows like the inputs before it, got {shape[0]}")
+        return tensor, shape
+
+    @staticmethod
+    def _binary_size(given: _Input, left: int) -> int | None:
+        """Bytes of a binary input; None: its data stands in the JSON."""
+        where = f"input '{given.name}': "
+        raw = memoryview(given.data)
+        if given.parameters:
+            _refuse_shared_memory(given.parameters, where)
+            if "binary_data_size" in given.parameters:
+                if raw:
+                    raise InputError(f"{where}has both data and binary_data_size", fix="give one")
+                size = _whole(given.parameters, "binary_data_size", _MAX_DIM, where)
+                if size > left:
+                    raise InputError(f"{where}binary_data_size is {size}, and {left} bytes are left in the body")
+                return size
+        if not raw:
+            raise InputError(f"{where}has no data", fix="give 'data', or 'binary_data_size' and the bytes")
+        return None
+
+    def _complete(self, inputs: Mapping[str, object]) -> None:
+        if len(inputs) != len(self._inputs):
+            missing = ", ".join(
+                f"'{name}' ({tensor.datatype} {_dims(tensor.oip_shape)})"
+                for name, tensor in self._inputs.items()
+                if name not in inputs
+            )
+            raise InputError(f"missing input {missing}")
+
+    def _head(self, document: _Document) -> _Head:
+        if len(document.id) > MAX_ID:
+            raise InputError(f"id has {len(document.id)} characters; {MAX_ID} are allowed")
+        parameters = document.parameters or _NO_PARAMETERS
+        if not parameters and document.outputs is None:
+            return _Head(document.id, 0, 0, self._all[False])
+        for key in _REFUSED_PARAMETERS:
+            if key in parameters:
+                raise InputError(f"parameter '{key}': sequences are not supported; every request stands alone")
+        priority = _whole(parameters, "priority", 2**31)
+        timeout = _whole(parameters, "timeout", MAX_TIMEOUT_US)
+        binary = _flag(parameters, "binary_data_output", default=False)
+        wanted = self._wanted(document.outputs, binary=binary) if document.outputs else self._all[binary]
+        return _Head(document.id, max(0, priority - 1), timeout, wanted)
+
+    def _wanted(self, outputs: list[_Output], *, binary: bool) -> tuple[Wanted, ...]:
+        found: dict[str, Wanted] = {}
+        for output in outputs:
+            where = f"output '{output.name:.100}': "
+            tensor = self._outputs.get(output.name)
+            if tensor is None:
+                known = ", ".join(f"'{known}'" for known in self._outputs)
+                raise InputError(f"unknown output '{output.name:.100}': engine '{self.info.name}' gives {known}")
+            if output.name in found:
+                raise InputError(f"{where}is asked for twice")
+            _refuse_shared_memory(output.parameters, where)
+            if output.parameters.get("classification"):
+                raise InputError(f"{where}classification is not supported", fix="ask for the tensor and rank it")
+            found[output.name] = Wanted(tensor, _flag(output.parameters, "binary_data", binary, where))
+        return tuple(found.values())
+
+    def encode(self, decoded: Decoded, outcome: Outcome) -> Answer:
+        """Write an answer.
+
+        Raises:
+            NotAcceptable: an output cannot be written in the form that was asked for.
+            Retryable: the engine was replaced, while the request ran, by one without this output.
+        """
+        opening = self._opening
+        if decoded.id:
+            opening += b'"id":%b,' % msgspec.json.encode(decoded.id)
+        tail: list[bytes] = []
+        described: list[bytes] = []
+        for wanted in decoded.wanted:
+            array = outcome.outputs.get(wanted.tensor.name)
+            if array is None:
+                raise Retryable(
+                    f"engine '{self.info.name}' was replaced by one that has no output '{wanted.tensor.name}'"
+                )
+            shape = msgspec.json.encode(array.shape)
+            if wanted.binary:
+                data = elements.to_binary(array, wanted.tensor.dtype)
+                tail.append(data)
+                text = b'"parameters":{"binary_data_size":%d}}' % len(data)
+            else:
+                text = b'"data":%b}' % _json_data(wanted.tensor, array)
+            described.append(b"%b%b,%b" % (self._output_opening[wanted.tensor.name], shape, text))
+        json = b'%b"outputs":[%b]}' % (opening, b",".join(described))
+        return Answer([json, *tail], len(json) if tail else None)
+
+
+def _json_data(tensor: TensorInfo, array: NDArray[np.generic]) -> bytes:
+    text = elements.to_json(array, tensor.dtype)
+    if text is None:
+        raise NotAcceptable(
+            f"output '{tensor.name}' ({tensor.datatype}) has no JSON form (BF16, FP8, NaN, infinity, bytes that are no text)",
+            fix="ask for it with the parameter binary_data",
+        )
+    return text
+
+
+def _decoded(inputs: Mapping[str, NDArray[np.generic]], rows: int, head: _Head, now: float) -> Decoded:
+    deadline = now + head.timeout_us / 1e6 if head.timeout_us else None
+    return Decoded(Request(inputs, rows, deadline, head.priority), head.id, head.wanted)

@@ -1,14 +1,31 @@
-"""Outputs of an engine against the reference's: samples, tolerances, comparison."""
+"""What a comparison says, as values."""
 
 from __future__ import annotations
 
+import math
 from typing import Annotated
 
-from pydantic import Field
+from pydantic import AfterValidator, Field, PlainSerializer
 
 from trtops.digest import Digest, Value
 
 Finite = Annotated[float, Field(allow_inf_nan=False)]
+
+
+def _one_nan(value: float) -> float:
+    return math.nan if math.isnan(value) else value
+
+
+def _json_number(value: float) -> float | str:
+    if math.isfinite(value):
+        return value
+    return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+
+
+Number = Annotated[
+    float, AfterValidator(_one_nan), PlainSerializer(_json_number, return_type=float | str, when_used="json")
+]
+"""A float that may be infinite or not a number; canonical JSON then carries it as text."""
 
 
 class WorstElement(Value):
@@ -26,9 +43,9 @@ class WorstElement(Value):
     profile: str
     point: str
     index: tuple[int, ...]
-    expected: float
-    actual: float
-    excess: float
+    expected: Number
+    actual: Number
+    excess: Number
 
 
 class AccuracyReport(Value):
@@ -40,8 +57,8 @@ class AccuracyReport(Value):
         atol, rtol: tolerances of the spec.
         elements: compared numbers.
         outside: how many are out of tolerance.
-        max_abs, max_rel: largest absolute and relative difference.
-        metrics: metric name -> value (``top1``: share of rows whose argmax agrees).
+        max_abs, max_rel: largest absolute and relative difference (relative where the reference is not 0).
+        metrics: metric name -> value (``top1``: share of rows whose argmax agrees). Only those that the spec asks for.
         required: metric name -> lower bound of the spec.
         worst: the worst element; None only if nothing was compared.
         passed: no element outside, every metric at or above its bound.
@@ -54,8 +71,8 @@ class AccuracyReport(Value):
     rtol: Finite
     elements: int
     outside: int
-    max_abs: float
-    max_rel: float
+    max_abs: Number
+    max_rel: Number
     metrics: dict[str, Finite] = Field(default_factory=dict)
     required: dict[str, Finite] = Field(default_factory=dict)
     worst: WorstElement | None = None

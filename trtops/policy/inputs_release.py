@@ -29,12 +29,12 @@ _WEEKDAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
 
 
 class Clock(Value):
-    """Now in UTC: epoch seconds, ``2026-03-02``, ``mon``, and the minute of the day (0 to 1439)."""
+    """Now in UTC: epoch seconds, ``2026-03-02``, ``mon`` and ``17:05``."""
 
     epoch: int
     date: str
     weekday: str
-    minute: int
+    time: str
 
 
 class VerdictFacts(Value):
@@ -165,7 +165,7 @@ def clock(now: int) -> Clock:
         epoch=now,
         date=moment.strftime("%Y-%m-%d"),
         weekday=_WEEKDAYS[moment.weekday()],
-        minute=moment.hour * 60 + moment.minute,
+        time=moment.strftime("%H:%M"),
     )
 
 

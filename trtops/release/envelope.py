@@ -1,0 +1,224 @@
+"""DSSE envelopes around in-toto statements: how every signed document looks.
+
+Formats: https://github.com/secure-systems-lab/dsse (protocol v1) and
+https://github.com/in-toto/attestation/blob/main/spec/v1/statement.md. Signing, the pre-authentication encoding and
+verification are those of the library ``securesystemslib``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any, Generic, Literal, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from trtops.digest import Digest, Value, canonical
+from trtops.errors import InputError, TrustError
+from trtops.evidence import Evidence
+from trtops.policy.verdict import Verdict
+from trtops.release.documents import Binding, ConfigRelease, EngineRelease, Envelope, Provenance, SealedSecret
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from securesystemslib.dsse import Envelope as Dsse
+
+    from trtops.release.keys import Signer
+    from trtops.release.root import PublicKey, Role, Root
+
+M = TypeVar("M", bound=BaseModel)
+V = TypeVar("V", bound=Value)
+
+PAYLOAD_TYPE = "application/vnd.in-toto+json"
+STATEMENT_TYPE = "https://in-toto.io/Statement/v1"
+MAX_ENVELOPE_BYTES = 100_000
+MAX_SIGNATURES = 16
+
+_PREDICATES = "https://github.com/trtops/trtops/predicates"
+_KINDS: dict[type[Value], tuple[str, Role]] = {
+    EngineRelease: (f"{_PREDICATES}/engine-release/v1", "release"),
+    ConfigRelease: (f"{_PREDICATES}/config-release/v1", "release"),
+    Binding: (f"{_PREDICATES}/binding/v1", "channel"),
+    Provenance: (f"{_PREDICATES}/provenance/v1", "builder"),
+    Evidence: (f"{_PREDICATES}/evidence/v1", "builder"),
+    Verdict: (f"{_PREDICATES}/verdict/v1", "release"),
+    SealedSecret: (f"{_PREDICATES}/sealed-secret/v1", "release"),
+}
+
+
+class Subject(BaseModel):
+    """What a statement is about: a name and its digest by algorithm."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    name: str
+    digest: dict[str, str]
+
+
+class Statement(BaseModel):
+    """An in-toto statement, version 1, about one subject."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    type: Literal["https://in-toto.io/Statement/v1"] = Field(alias="_type")
+    subject: Annotated[tuple[Subject, ...], Field(min_length=1, max_length=1)]
+    predicateType: str  # noqa: N815 - the format's own name
+    predicate: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Signed(Generic[V]):
+    """A document whose signatures hold.
+
+    Attributes:
+        value: the document.
+        digest: its digest, which is how other documents name it. Signatures are no part of it.
+        key_ids: every key of the role whose signature holds, sorted.
+    """
+
+    value: V
+    digest: Digest
+    key_ids: tuple[str, ...]
+
+
+def role_of(kind: type[Value]) -> Role:
+    """The role that signs documents of a kind.
+
+    Raises:
+        KeyError: this kind is never signed.
+    """
+    return _KINDS[kind][1]
+
+
+def sign(value: Value, signers: Sequence[Signer]) -> bytes:
+    """Sign a document: the bytes of its envelope. Equal inputs give equal bytes (ed25519 is deterministic).
+
+    Raises:
+        KeyError: documents of this type are never signed.
+        InputError: the envelope would be larger than :data:`MAX_ENVELOPE_BYTES`.
+    """
+    predicate_type, _ = _KINDS[type(value)]
+    statement = {
+        "_type": STATEMENT_TYPE,
+        "subject": [{"name": type(value).__name__, "digest": {"sha256": value.digest().value}}],
+        "predicateType": predicate_type,
+        "predicate": value.model_dump(mode="json"),
+    }
+    return sign_payload(canonical(statement), signers)
+
+
+def sign_payload(payload: bytes, signers: Sequence[Signer]) -> bytes:
+    """Sign bytes of the type :data:`PAYLOAD_TYPE`.
+
+    Raises:
+        InputError: the envelope would be larger than :data:`MAX_ENVELOPE_BYTES`.
+        ValueError: no signer.
+    """
+    from securesystemslib.dsse import Envelope as Dsse
+
+    if not signers:
+        raise ValueError("an envelope needs a signer")
+    envelope = Dsse(payload, PAYLOAD_TYPE, {})
+    for signer in signers:
+        envelope.sign(signer.dsse)
+    body = canonical(envelope.to_dict())
+    if len(body) > MAX_ENVELOPE_BYTES:
+        what = f"the signed document has {len(body)} bytes, and {MAX_ENVELOPE_BYTES} are allowed"
+        raise InputError(what, fix="release fewer targets, batch sizes or config sections in one document")
+    return body
+
+
+def verify(body: bytes, kind: type[V], root: Root, *, where: str | None = None) -> Signed[V]:
+    """Check the signatures of a document by the keys that the root trusts for its kind, then read it.
+
+    Args:
+        body: the envelope's bytes, as they came.
+        kind: what it has to be.
+        root: the trusted keys.
+        where: name of the document, for messages.
+
+    Raises:
+        TrustError: too large, malformed, of another kind, or too few trusted keys signed it (the publisher, or whoever
+            can write to the registry).
+    """
+    predicate_type, role = _KINDS[kind]
+    keys, threshold = root.members(role)
+    payload, key_ids = verify_payload(body, keys, threshold, role=role, where=where)
+    statement = _parse(Statement, payload, "in-toto statement", where)
+    if statement.predicateType != predicate_type:
+        # Mixing kinds: a document that is signed for one purpose is not taken for another.
+        what = f"expected a document of type {predicate_type}, found {statement.predicateType[:200]}"
+        raise TrustError(what, where=where)
+    value = _parse(kind, canonical(statement.predicate), kind.__name__, where)
+    digest = value.digest()
+    if statement.subject[0].digest != {"sha256": digest.value}:
+        # The subject is what other documents and approvals name: it has to be this very content.
+        raise TrustError("the statement is about another document than the one it carries", where=where)
+    return Signed(value, digest, key_ids)
+
+
+def verify_payload(
+    body: bytes, keys: Sequence[PublicKey], threshold: int, *, role: str = "trusted", where: str | None = None
+) -> tuple[bytes, tuple[str, ...]]:
+    """Check an envelope: its payload, and the ids of all keys whose signature holds, sorted.
+
+    A key counts once, however often it signed.
+
+    Raises:
+        TrustError: too large, malformed, of another payload type, or fewer than ``threshold`` of ``keys`` signed it.
+    """
+    envelope = _open(body, where)
+    accepted = sorted({key.key_id for key in keys if _holds(envelope, key)})
+    if len(accepted) < threshold:
+        raise TrustError(
+            f"{len(accepted)} of the {len(keys)} {role} keys that are trusted here signed this document, "
+            f"and it takes {threshold}; it names {_named(envelope)}",
+            where=where,
+            fix="publish it with a trusted key, or hand the root.json of its publisher to this machine if you trust it",
+        )
+    return envelope.payload, tuple(accepted)
+
+
+def _open(body: bytes, where: str | None) -> Dsse:
+    from securesystemslib.dsse import Envelope as Dsse
+    from securesystemslib.exceptions import FormatError
+
+    if len(body) > MAX_ENVELOPE_BYTES:
+        # Endless data: nothing is parsed that is larger than any document of ours.
+        raise TrustError(f"the document has more than {MAX_ENVELOPE_BYTES} bytes", where=where)
+    parsed = _parse(Envelope, body, "DSSE envelope", where)
+    if parsed.payloadType != PAYLOAD_TYPE:
+        raise TrustError(f"unknown payload type {parsed.payloadType[:200]!r}", where=where)
+    if len(parsed.signatures) > MAX_SIGNATURES:
+        raise TrustError(f"the envelope has more than {MAX_SIGNATURES} signatures", where=where)
+    try:
+        # securesystemslib refuses two signatures under one key id, so that none can be counted twice.
+        return Dsse.from_dict(parsed.model_dump(mode="json"))
+    except (FormatError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise TrustError(f"malformed signature or payload in the envelope: {str(error)[:200]}", where=where) from None
+
+
+def _holds(envelope: Dsse, key: PublicKey) -> bool:
+    from securesystemslib.exceptions import VerificationError
+    from securesystemslib.signer import SSlibKey  # type: ignore[attr-defined] # exported, but not by __all__
+
+    library_key = SSlibKey(key.key_id, key.keytype, key.scheme, {"public": key.public})
+    try:
+        envelope.verify([library_key], 1)
+    except VerificationError:
+        return False
+    return True
+
+
+def _named(envelope: Dsse) -> str:
+    return ", ".join(f"{str(key_id)[:12]!r}" for key_id in envelope.signatures)
+
+
+def _parse(kind: type[M], data: bytes, name: str, where: str | None) -> M:
+    try:
+        return kind.model_validate_json(data)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        at = ".".join(str(part)[:80] for part in first["loc"])
+        fix = "update trtops here if a newer one wrote it" if first["type"] == "extra_forbidden" else None
+        raise TrustError(f"not a valid {name}: {at + ': ' if at else ''}{first['msg']}", where=where, fix=fix) from None

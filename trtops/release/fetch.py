@@ -1,0 +1,222 @@
+"""Reading a channel: documents come from a registry, and all of them go through :class:`TrustedChannel`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+from trtops.errors import TrtopsError, TrustError, Unavailable
+from trtops.release import layout
+from trtops.release.documents import Binding, Channel, ConfigRelease, EngineRelease, ReleasedArtifact
+from trtops.release.envelope import Signed, verify
+from trtops.release.trust import Seen, TrustedChannel
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from trtops.release.root import Root
+
+
+class Readable(Protocol):
+    """What reading a release needs of a registry."""
+
+    def read(self, name: str) -> bytes | None:
+        """The newest bytes; None if there are none."""
+
+
+class Documents(Readable, Protocol):
+    """What publishing needs of a registry (the port in ``trtops.registry`` has it)."""
+
+    def create(self, name: str, body: bytes) -> bool:
+        """Write once. True if written, False if the same bytes are there already; else a Conflict."""
+
+    def swap(self, name: str, body: bytes, expected: bytes | None) -> None:
+        """Replace ``expected`` (None: absent) by ``body``, atomically; else a Conflict."""
+
+    def names(self, prefix: str = "") -> tuple[str, ...]:
+        """Names that start with a prefix, sorted."""
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """What a channel says now.
+
+    Attributes:
+        channel: whose pointer.
+        state: ``released``; ``absent`` (nothing was released, or the pointer is gone); ``expired``; ``untrusted``
+            (a document was refused).
+        binding: the pointer's binding; None unless its signature holds.
+        engine_release, config_release: what it names; None unless accepted.
+        problem: the error that explains the state; None if released.
+    """
+
+    channel: Channel
+    state: str
+    binding: Binding | None = None
+    engine_release: EngineRelease | None = None
+    config_release: ConfigRelease | None = None
+    problem: TrtopsError | None = None
+
+
+def fetch(trusted: TrustedChannel, registry: Readable, now: int, *, pointer: bytes | None = None) -> TrustedChannel:
+    """Bring a trusted channel up to what the registry says: pointer, engine release, config release.
+
+    Args:
+        trusted: takes the documents; keep its :attr:`~TrustedChannel.seen` afterwards, also when this raises.
+        registry: where they are read.
+        now: epoch seconds.
+        pointer: the pointer's bytes, if a watch has delivered them already.
+
+    Raises:
+        TrustError: a document was refused (the publisher, or whoever can write to the registry).
+        Unavailable: the registry is away, the pointer has expired or is gone, or a document is missing.
+    """
+    channel = trusted.channel
+    body = pointer if pointer is not None else registry.read(layout.pointer(channel))
+    binding = trusted.update_pointer(body, now)
+    trusted.update_engine_release(registry.read(layout.engine_release(channel.engine, binding.engine_release)))
+    trusted.update_config_release(registry.read(layout.config_release(channel.engine, binding.config_release)))
+    return trusted
+
+
+def fetch_proofs(trusted: TrustedChannel, registry: Readable, target: str) -> ReleasedArtifact:
+    """Verify provenance, evidence and verdict of a target.
+
+    What is left is its artifact's digest: :meth:`TrustedChannel.accept_artifact`.
+
+    Raises:
+        KeyError: the release has no such target.
+        TrustError: a document was refused (the publisher, or whoever can write to the registry).
+        Unavailable: the registry is away, or a document is missing.
+    """
+    artifact = trusted.engine_release.artifact(target)
+    if artifact is None:
+        raise KeyError(target)
+    proof = registry.read(layout.provenance(artifact.provenance)) if artifact.provenance else None
+    trusted.update_provenance(target, proof)
+    trusted.update_evidence(target, registry.read(layout.evidence(artifact.evidence)))
+    trusted.update_verdict(target, registry.read(layout.verdict(artifact.verdict)))
+    return artifact
+
+
+def status(registry: Readable, root: Root, channel: Channel, now: int, seen: Seen | None = None) -> Status:
+    """Tell what a channel says now, also where it cannot be trusted.
+
+    Raises:
+        Unavailable: the registry is away.
+    """
+    body = registry.read(layout.pointer(channel))
+    if body is None:
+        problem = Unavailable(f"nothing is released to {channel}", where=layout.pointer(channel))
+        return Status(channel, "absent", problem=problem)
+    trusted = TrustedChannel(root, channel, seen)
+    try:
+        binding = trusted.update_pointer(body, now)
+    except TrustError as error:
+        return Status(channel, "untrusted", problem=error)
+    except Unavailable as error:
+        return Status(channel, "expired", binding=verify(body, Binding, root).value, problem=error)
+    engine_body = registry.read(layout.engine_release(channel.engine, binding.engine_release))
+    config_body = registry.read(layout.config_release(channel.engine, binding.config_release))
+    try:
+        engine = trusted.update_engine_release(engine_body)
+        config = trusted.update_config_release(config_body)
+    except (TrustError, Unavailable) as error:
+        return Status(channel, "untrusted", binding=binding, problem=error)
+    return Status(channel, "released", binding, engine, config)
+
+
+def channels(registry: Documents, environment: str, engine: str | None = None) -> tuple[Channel, ...]:
+    """The channels that a registry has a pointer for, sorted.
+
+    Args:
+        registry: of the environment.
+        environment: its name.
+        engine: only this engine's; None: all.
+
+    Raises:
+        Unavailable: the registry is away.
+    """
+    prefix = f"{layout.POINTERS}{engine}/" if engine else layout.POINTERS
+    found = []
+    for name in registry.names(prefix):
+        match name.split("/"):
+            case [_, owner, channel]:
+                found.append(Channel(engine=owner, environment=environment, name=channel))
+            case _:  # somebody else's document; a channel has exactly this form
+                continue
+    return tuple(found)
+
+
+def history(registry: Readable, root: Root, channel: Channel) -> tuple[Binding, ...]:
+    """Every binding of a channel, newest first, its chain of digests verified down to generation 1.
+
+    The pointer's signature vouches for all of them, since each names the digest of the one before. An expired pointer
+    is no hindrance.
+
+    Raises:
+        TrustError: a document was refused, or the chain has a gap (whoever can write to the registry).
+        Unavailable: the registry is away.
+    """
+    return tuple(_walk(registry, root, channel))
+
+
+def bindings_back_to(registry: Readable, root: Root, channel: Channel, generation: int) -> tuple[Binding, ...]:
+    """As :func:`history`, but reads no further back than a generation; a gap further down does not matter."""
+    found = []
+    for binding in _walk(registry, root, channel):
+        found.append(binding)
+        if binding.generation <= generation:
+            break
+    return tuple(found)
+
+
+def _walk(registry: Readable, root: Root, channel: Channel) -> Iterator[Binding]:
+    name = layout.pointer(channel)
+    body = registry.read(name)
+    if body is None:
+        return
+    current = read_binding(body, root, channel, name)
+    yield current
+    while current.previous is not None:
+        name = layout.binding(channel, current.previous)
+        body = registry.read(name)
+        if body is None:
+            raise TrustError(f"the history of {channel} ends before generation {current.generation}", where=name)
+        before = _chained(body, current, root, name)
+        yield before
+        current = before
+    if current.generation != 1:
+        raise TrustError(f"the history of {channel} starts at generation {current.generation}", where=name)
+
+
+def _chained(body: bytes, after: Binding, root: Root, name: str) -> Binding:
+    signed = verify(body, Binding, root, where=name)
+    before = _placed(signed, after.where, name)
+    if signed.digest != after.previous or before.generation != after.generation - 1:
+        # Rewritten history: the later binding names the digest and the number of the one before.
+        raise TrustError(f"this is not the binding before generation {after.generation}", where=name)
+    return before
+
+
+def read_binding(body: bytes, root: Root, channel: Channel, name: str) -> Binding:
+    """Verify a binding of a channel, expired or not.
+
+    Raises:
+        TrustError: it is forged, or of another channel (whoever can write to the registry).
+    """
+    return _placed(verify(body, Binding, root, where=name), channel, name)
+
+
+def _placed(signed: Signed[Binding], channel: Channel, name: str) -> Binding:
+    if signed.value.where != channel:
+        raise TrustError(f"this binding is of {signed.value.where}, not of {channel}", where=name)
+    return signed.value
+
+
+def bodies(registry: Documents, prefix: str) -> Iterator[tuple[str, bytes]]:
+    """Names and bytes of all documents under a prefix; one that vanishes meanwhile is left out."""
+    for name in registry.names(prefix):
+        body = registry.read(name)
+        if body is not None:
+            yield name, body

@@ -1,0 +1,247 @@
+"""Private keys on this machine: one ed25519 key a role, made on first use, readable by their owner only.
+
+Layout under the home folder (``TRTOPS_HOME``)::
+
+    keys/builder.pem  keys/release.pem  keys/channel.pem     PKCS #8, mode 0600
+    root.json                                                which keys are trusted; public, for services
+
+A private key is never printed, logged, pickled or part of a message; only its id is.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import stat
+from contextlib import suppress
+from typing import TYPE_CHECKING, NoReturn, Protocol
+
+from trtops.errors import InputError, StorageError, TrustError, Unavailable
+from trtops.release.root import ROLES, PublicKey, Role, Root, root_of
+from trtops.store import write_durably
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+    from securesystemslib.signer import CryptoSigner  # type: ignore[attr-defined] # exported, but not by __all__
+
+_OTHERS = stat.S_IRWXG | stat.S_IRWXO
+_MAX_KEY_BYTES = 16_384
+_MAX_ROOT_BYTES = 1_000_000
+_LOCK_SECONDS = 30.0
+
+
+class Signer:
+    """A private key that signs. Shows its id and nothing else."""
+
+    def __init__(self, private: Ed25519PrivateKey) -> None:
+        """Wrap an ed25519 key of the library ``cryptography``."""
+        from securesystemslib.signer import CryptoSigner  # type: ignore[attr-defined] # exported, but not by __all__
+
+        self._signer = CryptoSigner(private)
+        self.public = PublicKey(public=self._signer.public_key.keyval["public"])
+        self.key_id = self.public.key_id
+
+    @classmethod
+    def generate(cls) -> Signer:
+        """A new key that lives in memory only."""
+        from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+        return cls(Ed25519PrivateKey.generate())
+
+    @property
+    def dsse(self) -> CryptoSigner:
+        """The signer as securesystemslib's envelopes take it."""
+        return self._signer
+
+    def __repr__(self) -> str:
+        """Show the key id, never the key."""
+        return f"Signer(ed25519, {self.key_id[:12]})"
+
+    def __reduce__(self) -> NoReturn:
+        """Refuse to be pickled: a key must not leave its process by accident."""
+        raise TypeError("a private key cannot be pickled")
+
+
+class Keys(Protocol):
+    """What publishing needs: who signs, and what is trusted."""
+
+    def signer(self, role: Role) -> Signer:
+        """The signer of a role."""
+
+    def root(self) -> Root:
+        """The trusted keys."""
+
+
+class KeyStore:
+    """Keys of a home folder. Processes that start at once agree on one key a role."""
+
+    def __init__(self, home: Path) -> None:
+        """Point at a home folder; makes nothing until a key is asked for."""
+        self._folder = home / "keys"
+        self._root = home / "root.json"
+        self._signers: dict[Role, Signer] = {}
+
+    def __repr__(self) -> str:
+        """Show where keys are and which are loaded."""
+        return f"KeyStore({str(self._folder)!r}, loaded={sorted(self._signers)})"
+
+    def signer(self, role: Role) -> Signer:
+        """The key of a role; made if there is none yet.
+
+        Raises:
+            StorageError: it could not be read or written (local disk).
+            TrustError: others may read the file, or it holds no ed25519 key (whoever looks after this machine).
+        """
+        if role not in self._signers:
+            self._signers[role] = _load(
+                private_file(self._folder / f"{role}.pem", _new_key), self._folder / f"{role}.pem"
+            )
+        return self._signers[role]
+
+    def root(self) -> Root:
+        """The trusted keys: ``root.json``, made of this folder's own keys if there is none yet.
+
+        Raises:
+            InputError: ``root.json`` is not a root document (whoever wrote it).
+            StorageError: it could not be read or written (local disk).
+            TrustError: as for :meth:`signer`.
+        """
+        if self._root.exists():
+            return load_root(self._root)
+        root = root_of({role: self.signer(role).public for role in ROLES})
+        write_durably(self._root, [root.canonical_bytes() + b"\n"])
+        return root
+
+
+class KeyRing:
+    """Keys in memory, behind the same face as :class:`KeyStore`."""
+
+    def __init__(self, signers: dict[Role, Signer] | None = None, root: Root | None = None) -> None:
+        """Take signers (by default a new one for each role) and a root (by default one that trusts them)."""
+        self._signers: dict[Role, Signer] = signers or {role: Signer.generate() for role in ROLES}
+        self._root = root or root_of({role: signer.public for role, signer in self._signers.items()})
+
+    def signer(self, role: Role) -> Signer:
+        """The signer of a role.
+
+        Raises:
+            TrustError: this ring has no key for it.
+        """
+        try:
+            return self._signers[role]
+        except KeyError:
+            raise TrustError(f"there is no {role} key here", fix="run this where that key is kept") from None
+
+    def root(self) -> Root:
+        """The trusted keys."""
+        return self._root
+
+
+def load_root(path: Path) -> Root:
+    """Read a root document that was handed to this machine.
+
+    Raises:
+        InputError: it is absent or is no root document.
+        StorageError: it cannot be read.
+    """
+    fix = "copy root.json from the TRTOPS_HOME of the machine that releases"
+    try:
+        with path.open("rb") as file:
+            body = file.read(_MAX_ROOT_BYTES + 1)
+    except FileNotFoundError:
+        raise InputError("there is no root document: it lists the keys to trust", where=str(path), fix=fix) from None
+    except OSError as error:
+        raise StorageError(f"cannot read the root document: {error.strerror}", where=str(path)) from error
+    if len(body) > _MAX_ROOT_BYTES:
+        raise InputError(f"the root document is larger than {_MAX_ROOT_BYTES} bytes", where=str(path), fix=fix)
+    return _parse_root(body, path, fix)
+
+
+def _parse_root(body: bytes, path: Path, fix: str) -> Root:
+    from pydantic import ValidationError
+
+    try:
+        return Root.model_validate_json(body)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        at = ".".join(str(part) for part in first["loc"])
+        reason = f"{at}: {first['msg']}" if at else first["msg"]
+        raise InputError(f"this is not a root document: {reason}", where=str(path), fix=fix) from None
+
+
+def private_file(path: Path, make: Callable[[], bytes]) -> bytes:
+    """Read a file that only its owner may read; make it first, atomically, where there is none.
+
+    Raises:
+        StorageError: it could not be read or written; nothing is left behind.
+        TrustError: others may read it.
+        Unavailable: another process has held the folder's lock for too long.
+    """
+    try:
+        if not path.exists():
+            _create_private(path, make)
+        with path.open("rb") as file:
+            mode = stat.S_IMODE(os.fstat(file.fileno()).st_mode)
+            body = file.read(_MAX_KEY_BYTES)
+    except OSError as error:
+        raise StorageError(f"cannot read or write the key: {error.strerror or error}", where=str(path)) from error
+    if mode & _OTHERS:
+        what = f"others than its owner may use this private key (mode {mode:04o})"
+        raise TrustError(what, where=str(path), fix=f"chmod 600 {path}; replace the key if others may have read it")
+    return body
+
+
+def _create_private(path: Path, make: Callable[[], bytes]) -> None:
+    from filelock import FileLock, Timeout
+
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    try:
+        with FileLock(path.parent / ".lock", timeout=_LOCK_SECONDS):
+            for leftover in path.parent.glob(".tmp-*"):  # of a process that was killed: all writers hold the lock
+                leftover.unlink(missing_ok=True)
+            if not path.exists():
+                _write_private(path, make())
+    except Timeout:
+        what = f"another process has been making a key for {_LOCK_SECONDS:.0f} s"
+        raise Unavailable(what, where=str(path.parent), fix="look for a process that hangs") from None
+
+
+def _write_private(path: Path, body: bytes) -> None:
+    temporary = path.parent / f".tmp-{secrets.token_hex(8)}"
+    try:
+        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(body)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    except BaseException:
+        with suppress(OSError):
+            temporary.unlink(missing_ok=True)
+        raise
+    folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
+
+
+def _new_key() -> bytes:
+    return bytes(Signer.generate().dsse.private_bytes)
+
+
+def _load(pem: bytes, path: Path) -> Signer:
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+    from cryptography.hazmat.primitives.serialization import load_pem_private_key
+
+    fix = "bring it back from a copy, or remove the file for a new key (and hand the new root.json to services)"
+    try:
+        key = load_pem_private_key(pem, password=None)
+    except (ValueError, TypeError):
+        raise TrustError("this file holds no private key", where=str(path), fix=fix) from None
+    if not isinstance(key, Ed25519PrivateKey):
+        raise TrustError("this private key is not an ed25519 key", where=str(path), fix=fix)
+    return Signer(key)

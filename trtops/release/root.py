@@ -1,0 +1,85 @@
+"""The root of trust: which keys may sign what, and how many of them it takes.
+
+A service gets this document by hand (a file beside its configuration), never from the registry.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field, StringConstraints, model_validator
+
+from trtops.digest import Value, digest_of
+
+Role = Literal["builder", "release", "channel"]
+"""What a key may sign: ``builder`` provenance and evidence; ``release`` releases, verdicts and sealed secrets;
+``channel`` bindings."""
+
+ROLES: tuple[Role, ...] = ("builder", "release", "channel")
+
+
+class PublicKey(Value):
+    """The public half of an ed25519 key: 32 bytes in lower-case hexadecimal."""
+
+    keytype: Literal["ed25519"] = "ed25519"
+    scheme: Literal["ed25519"] = "ed25519"
+    public: Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
+
+    @property
+    def key_id(self) -> str:
+        """SHA-256 of the key's canonical JSON in hexadecimal: the key id of securesystemslib and TUF."""
+        shape = {"keytype": self.keytype, "scheme": self.scheme, "keyval": {"public": self.public}}
+        return digest_of(shape).value
+
+
+class RoleKeys(Value):
+    """Keys of one role by id, and how many different ones have to sign."""
+
+    keys: Annotated[tuple[str, ...], Field(min_length=1, max_length=64)]
+    threshold: Annotated[int, Field(ge=1, le=64)] = 1
+
+
+class Root(Value):
+    """Keys by id, and roles. Refuses itself where a rule of it could never hold.
+
+    Attributes:
+        version: counts up with every change.
+        keys: key id -> key.
+        roles: role -> its keys and threshold.
+        expires: epoch seconds; None: never.
+    """
+
+    apiVersion: Literal["trtops/v1"] = "trtops/v1"  # noqa: N815 - the field's name in every document of this kind
+    kind: Literal["Root"] = "Root"
+    version: Annotated[int, Field(ge=1)] = 1
+    keys: dict[str, PublicKey]
+    roles: dict[Role, RoleKeys]
+    expires: int | None = None
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Root:
+        for key_id, key in self.keys.items():
+            # One key under two ids would count twice and meet a threshold of two alone.
+            if key.key_id != key_id:
+                raise ValueError(f"key {key.key_id} is listed under another id: {key_id}")
+        for role, members in self.roles.items():
+            if unknown := [key_id for key_id in members.keys if key_id not in self.keys]:
+                raise ValueError(f"role {role} names keys that are not listed: {', '.join(unknown)}")
+            if members.threshold > len(set(members.keys)):
+                raise ValueError(f"role {role} needs {members.threshold} keys and has {len(set(members.keys))}")
+        return self
+
+    def members(self, role: Role) -> tuple[tuple[PublicKey, ...], int]:
+        """Keys and threshold of a role; no key at all (so nothing verifies) where the role is not listed."""
+        listed = self.roles.get(role)
+        return (
+            (tuple(self.keys[key_id] for key_id in dict.fromkeys(listed.keys)), listed.threshold) if listed else ((), 1)
+        )
+
+
+def root_of(keys: dict[Role, PublicKey]) -> Root:
+    """A root that trusts one key for each role."""
+    return Root(
+        keys={key.key_id: key for key in keys.values()},
+        roles={role: RoleKeys(keys=(key.key_id,)) for role, key in keys.items()},
+    )

@@ -263,6 +263,11 @@ class Store:
     """Artifacts by digest, and records by kind and key.
 
     Safe to use from several threads and processes at once.
+
+    Attributes:
+        root: where it is, as it was given.
+        folder: the folder of this machine: the store itself, or its cache. What builds need beside the store (locks,
+            logs, scratch) stands there as well.
     """
 
     def __init__(self, root: str | Path, *, cache: Path | None = None, clock: Callable[[], float] = time.time) -> None:
@@ -282,10 +287,12 @@ class Store:
         parts = urlsplit(self.root) if isinstance(root, str) and "://" in root else None
         if parts is None or parts.scheme == "file":
             folder = Path(unquote(parts.path)) if parts else Path(root).expanduser()
-            self._place = _Folder(folder.absolute(), clock)
+            self.folder = folder.absolute()
+            self._place = _Folder(self.folder, clock)
         else:
             name = hashlib.sha256(self.root.encode()).hexdigest()[:16]
-            self._place = _Remote(self.root, cache or Path.home() / ".cache" / "trtops" / "store" / name, clock)
+            self.folder = cache or Path.home() / ".cache" / "trtops" / "store" / name
+            self._place = _Remote(self.root, self.folder, clock)
         self._verified: dict[Digest, tuple[int, ...]] = {}
 
     def __repr__(self) -> str:

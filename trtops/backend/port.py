@@ -59,12 +59,13 @@ class BuildRequest(Value):
 
 
 class BuildResult(Value):
-    """What a builder says of the engine that it wrote."""
+    """What a builder says of the engine that it wrote; ``format`` is its media type, ``notes`` go into the steps."""
 
     backend_version: str
     device: Device
     inputs: tuple[TensorInfo, ...]
     outputs: tuple[TensorInfo, ...]
+    format: str = "application/octet-stream"
     notes: tuple[str, ...] = ()
 
 
@@ -147,6 +148,9 @@ class Backend(Protocol):
         Raises:
             Unavailable: it has none.
         """
+
+    def refusal(self, target: Target, precision: Precision) -> str | None:
+        """Why this backend cannot build a precision for a target; None if it can. Never ignored: a build raises it."""
 
     def build(self, request: BuildRequest, progress: Callable[[Progress], None]) -> BuildResult:
         """Build an engine. Runs in the build's child process.

@@ -1,0 +1,130 @@
+"""The child process of a build: ``python -m trtops.build DESCRIPTOR``. Started by :mod:`trtops.build.runner` only.
+
+Reads a :class:`~trtops.build.protocol.Request` from its standard input and writes messages to the descriptor. Its
+standard output and error are the build's log: native libraries write there past Python.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import faulthandler
+import os
+import resource
+import signal
+import sys
+import threading
+import traceback
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from trtops.backend.port import BuildRequest
+from trtops.backend.select import backend
+from trtops.build.passes import prepare
+from trtops.build.protocol import HEARTBEAT_SECONDS, Advanced, Alive, Done, Failed, Message, Request
+from trtops.digest import Digest
+from trtops.errors import BuildFailed, IntegrityError, StorageError, TrtopsError
+
+if TYPE_CHECKING:
+    from trtops.backend.port import Backend, Progress
+
+_DIE_WITH_PARENT = 1  # PR_SET_PDEATHSIG, prctl(2)
+
+
+class _Channel:
+    """Messages to the parent, from the builder's thread and from the heartbeat's."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+        self._lock = threading.Lock()
+        self._last: Progress | None = None
+
+    def send(self, message: Message) -> None:
+        line = message.model_dump_json().encode() + b"\n"
+        with self._lock, suppress(BrokenPipeError):
+            while line:
+                line = line[os.write(self._descriptor, line) :]
+
+    def progress(self, progress: Progress) -> None:
+        if progress != self._last:
+            self._last = progress
+            self.send(Advanced(progress=progress))
+
+    def beat(self) -> None:
+        pause = threading.Event()
+        while not pause.wait(HEARTBEAT_SECONDS):
+            self.send(Alive())
+
+
+def main(arguments: list[str]) -> int:
+    """Build once. Always says how it went before it leaves, unless it is killed."""
+    channel = _Channel(int(arguments[0]))
+    faulthandler.enable()
+    faulthandler.register(signal.SIGUSR1, all_threads=True)
+    ctypes.CDLL(None).prctl(_DIE_WITH_PARENT, signal.SIGKILL)
+    threading.Thread(target=channel.beat, daemon=True).start()
+    try:
+        request = Request.model_validate_json(sys.stdin.buffer.read())
+        if request.address_space is not None:
+            resource.setrlimit(resource.RLIMIT_AS, (request.address_space, request.address_space))
+        channel.send(_build(request, channel))
+    except TrtopsError as error:
+        where = None if error.where is None else str(error.where)
+        channel.send(Failed(error=type(error).__name__, what=error.what, where=where, fix=error.fix))
+    except MemoryError:
+        traceback.print_exc()
+        channel.send(Failed(error=MemoryError.__name__, what="the builder got no more memory"))
+    except OSError as error:
+        traceback.print_exc()
+        what = f"the build could not read or write: {error.strerror}"
+        fix = "free space there; nothing was stored"
+        channel.send(Failed(error=StorageError.__name__, what=what, where=error.filename, fix=fix))
+    except Exception as error:  # noqa: BLE001 - whatever a builder raises is the build's failure, told with its log
+        traceback.print_exc()
+        what = f"the builder failed: {type(error).__name__}: {error}"
+        channel.send(Failed(error=BuildFailed.__name__, what=what))
+    return 0
+
+
+def _build(request: Request, channel: _Channel) -> Done:
+    from trtops.backend.port import Progress
+
+    plan = request.plan
+    builder = backend(plan.target.backend)
+    _refuse(request, builder)
+    channel.progress(Progress(phase="prepare the model"))
+    data = Path(request.model).read_bytes()
+    if (found := Digest.of_bytes(data)) != plan.model:
+        what = f"the model is not the one that was planned: expected {plan.model}, found {found}"
+        raise IntegrityError(what, where=request.model, fix="fetch it again")
+    folder = Path(request.folder)
+    steps = prepare(data, folder / "model.onnx", repairs=plan.repairs, profiles=plan.profiles)
+    result = builder.build(
+        BuildRequest(
+            target=plan.target,
+            model=str(folder / "model.onnx"),
+            output=str(folder / "engine"),
+            precision=plan.precision,
+            profiles=plan.profiles,
+            memory=plan.memory,
+            builder=plan.builder,
+        ),
+        channel.progress,
+    )
+    return Done(result=result, steps=(*steps, *result.notes))
+
+
+def _refuse(request: Request, builder: Backend) -> None:
+    plan = request.plan
+    status = builder.status(plan.target)
+    if not status.can_build:
+        raise BuildFailed(status.reason or f"{builder.name} cannot build here", fix="build it on another machine")
+    if status.version != plan.backend_version:
+        what = f"the build was planned for {builder.name} {plan.backend_version}, here is {status.version}"
+        raise BuildFailed(what, fix="plan it again on this machine")
+    if reason := builder.refusal(plan.target, plan.precision):
+        raise BuildFailed(reason, fix="change precision.mode, or leave this target out")
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,65 @@
+"""What a build's parent and its child process say to each other: JSON, one value on stdin, then one a line back."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field, TypeAdapter
+
+from trtops.backend.port import BuildResult, Progress
+from trtops.build.plan import BuildPlan
+from trtops.digest import Value
+
+HEARTBEAT_SECONDS = 0.5
+
+
+class Request(Value):
+    """What the child gets on its standard input.
+
+    Attributes:
+        plan: what to build.
+        model: path of the source ONNX file; its digest is checked against the plan's.
+        folder: a folder of the child's own; the engine is written there as ``engine``.
+        address_space: bytes that the child may map; None: no limit.
+    """
+
+    plan: BuildPlan
+    model: str
+    folder: str
+    address_space: int | None = None
+
+
+class Alive(Value):
+    """The child's interpreter runs."""
+
+    kind: Literal["alive"] = "alive"
+
+
+class Advanced(Value):
+    """The build got on."""
+
+    kind: Literal["advanced"] = "advanced"
+    progress: Progress
+
+
+class Done(Value):
+    """The engine is written."""
+
+    kind: Literal["done"] = "done"
+    result: BuildResult
+    steps: tuple[str, ...]
+
+
+class Failed(Value):
+    """The build ended without an engine; the parts of an error of :mod:`trtops.errors`, by its name."""
+
+    kind: Literal["failed"] = "failed"
+    error: str
+    what: str
+    where: str | None = None
+    fix: str | None = None
+
+
+Message = Alive | Advanced | Done | Failed
+
+MESSAGE: TypeAdapter[Message] = TypeAdapter(Annotated[Message, Field(discriminator="kind")])

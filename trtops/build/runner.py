@@ -1,0 +1,392 @@
+"""Builds in a child process: a crash, a hang or a flood of memory in a native builder is an error with its log.
+
+The cache: a record ``sidecar`` under the plan's key names the artifact. Artifact first, record last: a record never
+names bytes that were not kept. One build a key at a time on a machine; who waits gets the other's artifact.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pydantic import ValidationError
+
+import trtops
+from trtops import errors
+from trtops.backend.port import Progress, Sidecar
+from trtops.build.protocol import MESSAGE, Advanced, Done, Failed, Message, Request
+from trtops.digest import Digest, Value
+from trtops.errors import BuildFailed, FetchFailed, IntegrityError, StorageError, TrtopsError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from trtops.build.plan import BuildPlan
+    from trtops.store import Store
+
+SIDECAR = "sidecar"
+"""Kind of the records that the cache is made of: plan key -> :class:`~trtops.backend.port.Sidecar`."""
+
+_TICK = 0.2
+_TAIL_LINES = 40
+_TAIL_BYTES = 64 << 10
+# CUDA maps far more addresses than it uses, so there the resident memory is watched instead of the address space.
+_MAPS_FREELY = frozenset({"tensorrt"})
+
+
+class Built(Value):
+    """A build's outcome.
+
+    Attributes:
+        sidecar: what is known of the engine.
+        cached: whether it was there already.
+        seconds: how long this call took.
+    """
+
+    sidecar: Sidecar
+    cached: bool
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What a build's child may take.
+
+    Attributes:
+        deadline_s: seconds until it is ended.
+        memory_bytes: bytes of memory; None: no limit.
+        silence_s: seconds without a heartbeat after which it counts as hung.
+    """
+
+    deadline_s: float = 3600.0
+    memory_bytes: int | None = None
+    silence_s: float = 120.0
+
+
+def build(
+    plan: BuildPlan,
+    *,
+    model: Path,
+    store: Store,
+    limits: Limits | None = None,
+    on_progress: Callable[[Progress], None] | None = None,
+    rebuild: bool = False,
+) -> Built:
+    """Build an engine, or find it in the store.
+
+    Args:
+        plan: what to build.
+        model: the source ONNX file.
+        store: where the engine goes.
+        limits: of the child process.
+        on_progress: called from this thread, again and again while the build runs.
+        rebuild: build even if it is there, and replace what is there.
+
+    Raises:
+        BuildFailed: the builder refused, crashed, hung, ran out of memory or time; with its log.
+        IntegrityError: what the store has under this key is damaged, or the model is not the planned one.
+        StorageError: the engine could not be kept; the store is as it was.
+    """
+    begin = time.monotonic()
+    limits = limits or Limits()
+    on_progress = on_progress or (lambda _: None)
+    if not rebuild and (sidecar := cached(plan, store)) is not None:
+        return Built(sidecar=sidecar, cached=True, seconds=time.monotonic() - begin)
+    with _only_one(plan, store, limits, on_progress):
+        if not rebuild and (sidecar := cached(plan, store)) is not None:
+            return Built(sidecar=sidecar, cached=True, seconds=time.monotonic() - begin)
+        sidecar = _build(plan, model.absolute(), store, limits, on_progress)
+    return Built(sidecar=sidecar, cached=False, seconds=time.monotonic() - begin)
+
+
+def cached(plan: BuildPlan, store: Store) -> Sidecar | None:
+    """What was built for a plan before, its bytes verified; None if there is nothing.
+
+    Raises:
+        IntegrityError: the record or the artifact is damaged; names the file.
+        StorageError: the store cannot be read.
+    """
+    body = store.record(SIDECAR, str(plan.key))
+    if body is None:
+        return None
+    fix = "run the build again with --rebuild to replace it"
+    where = f"{store.root}: record {SIDECAR} {plan.key}"
+    try:
+        sidecar = Sidecar.model_validate_json(body)
+    except ValidationError as error:
+        raise IntegrityError("the record of this build is damaged", where=where, fix=fix) from error
+    if sidecar.plan != plan.key:
+        raise IntegrityError(f"the record of this build is that of {sidecar.plan}", where=where, fix=fix)
+    try:
+        store.path(sidecar.artifact)
+    except FetchFailed:
+        return None
+    return sidecar
+
+
+@contextmanager
+def _only_one(plan: BuildPlan, store: Store, limits: Limits, on_progress: Callable[[Progress], None]) -> Iterator[None]:
+    """Hold the lock of a key."""
+    import filelock
+
+    path = store.folder / "locks" / f"build-{plan.key.value}"
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        lock = filelock.FileLock(path)
+        end = time.monotonic() + limits.deadline_s
+        waited = False
+        while True:
+            try:
+                lock.acquire(timeout=0 if not waited else _TICK)
+                break
+            except filelock.Timeout as error:
+                waited = True
+                if time.monotonic() > end:
+                    what = f"another process has been building {plan.engine} for {limits.deadline_s:g} seconds"
+                    raise BuildFailed(what, where=str(path), fix="wait for it, or end it") from error
+                on_progress(Progress(phase="wait for another process that builds the same"))
+    except OSError as error:
+        raise StorageError(
+            f"cannot lock the build: {error.strerror}", where=str(path), fix="look at the disk"
+        ) from error
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def _build(
+    plan: BuildPlan, model: Path, store: Store, limits: Limits, on_progress: Callable[[Progress], None]
+) -> Sidecar:
+    with _scratch(store) as folder:
+        log = store.folder / "logs" / f"build-{plan.engine}-{plan.target.id}-{plan.key.short}.log"
+        done = _run(plan, model, folder, log, limits, on_progress)
+        engine = folder / "engine"
+        if not engine.is_file() or not engine.stat().st_size:
+            raise BuildFailed("the builder says that it is done, but wrote no engine", where=str(log), log=_tail(log))
+        on_progress(Progress(phase="store the engine"))
+        artifact = store.put_file(engine)
+        sidecar = _sidecar(plan, done, artifact, engine.stat().st_size)
+        store.keep(SIDECAR, str(plan.key), sidecar.canonical_bytes())
+        log.unlink(missing_ok=True)
+        return sidecar
+
+
+def _sidecar(plan: BuildPlan, done: Done, artifact: Digest, size: int) -> Sidecar:
+    result = done.result
+    return Sidecar(
+        backend=plan.target.backend,
+        backend_version=result.backend_version,
+        target=plan.target,
+        device=result.device,
+        plan=plan.key,
+        model=plan.model,
+        artifact=artifact,
+        size_bytes=size,
+        inputs=result.inputs,
+        outputs=result.outputs,
+        profiles=plan.profiles,
+        steps=done.steps,
+        format=result.format,
+    )
+
+
+@contextmanager
+def _scratch(store: Store) -> Iterator[Path]:
+    try:
+        (store.folder / "logs").mkdir(parents=True, exist_ok=True)
+        folder = Path(tempfile.mkdtemp(prefix="build-", dir=store.folder))
+    except OSError as error:
+        what = f"cannot make a folder for the build: {error.strerror}"
+        raise StorageError(what, where=str(store.folder), fix="free space there, or move the store") from error
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@dataclass(slots=True)
+class _Child:
+    """A running child and what it has said so far."""
+
+    process: subprocess.Popen[bytes]
+    pipe: int
+    heard: float
+    buffer: bytearray = field(default_factory=bytearray)
+    verdict: Done | Failed | None = None
+    progress: Progress = field(default_factory=lambda: Progress(phase="start"))
+    open: bool = True
+
+
+def _run(
+    plan: BuildPlan,
+    model: Path,
+    folder: Path,
+    log: Path,
+    limits: Limits,
+    on_progress: Callable[[Progress], None],
+) -> Done:
+    child = _start(plan, model, folder, log, limits)
+    end = time.monotonic() + limits.deadline_s
+    try:
+        while child.open and child.verdict is None:
+            on_progress(child.progress)
+            _listen(child, min(_TICK, max(0.0, end - time.monotonic())))
+            if (reason := _overdue(child, plan, limits, end)) is not None:
+                _dump_stacks(child)
+                raise _failure(reason, log, fix="give it more, or make the model smaller; the log shows where it was")
+        status = _status(child) if child.verdict is None else 0
+    finally:
+        _end(child)
+    if isinstance(child.verdict, Done):
+        return child.verdict
+    if isinstance(child.verdict, Failed):
+        raise _told(child.verdict, log, limits)
+    raise _died(status, log, limits)
+
+
+def _start(plan: BuildPlan, model: Path, folder: Path, log: Path, limits: Limits) -> _Child:
+    space = None if plan.target.backend in _MAPS_FREELY else limits.memory_bytes
+    request = Request(plan=plan, model=str(model), folder=str(folder), address_space=space)
+    # The child's own folder is its working directory, so that no file of the caller's can shadow a module.
+    package = str(Path(trtops.__file__).parent.parent)
+    path = os.pathsep.join([package, *filter(None, [os.environ.get("PYTHONPATH")])])
+    receive, send = os.pipe()
+    try:
+        (folder / "request.json").write_bytes(request.canonical_bytes())
+        with (folder / "request.json").open("rb") as stdin, log.open("wb") as output:
+            process = subprocess.Popen(
+                [sys.executable, "-m", "trtops.build", str(send)],
+                stdin=stdin,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                pass_fds=(send,),
+                cwd=folder,
+                env={**os.environ, "PYTHONPATH": path},
+                start_new_session=True,
+            )
+    except OSError as error:
+        os.close(receive)
+        raise StorageError(f"cannot start the build: {error.strerror}", where=str(folder)) from error
+    finally:
+        os.close(send)
+    return _Child(process, receive, time.monotonic())
+
+
+def _listen(child: _Child, seconds: float) -> None:
+    """Wait for the child's next words, and take them in."""
+    if not select.select([child.pipe], [], [], seconds)[0]:
+        return
+    chunk = os.read(child.pipe, 1 << 16)
+    if not chunk:
+        child.open = False
+        return
+    child.heard = time.monotonic()
+    child.buffer += chunk
+    *lines, rest = child.buffer.split(b"\n")
+    child.buffer = bytearray(rest)
+    for line in lines:
+        message: Message = MESSAGE.validate_json(line)
+        if isinstance(message, Advanced):
+            child.progress = message.progress
+        elif isinstance(message, Done | Failed):
+            child.verdict = message
+
+
+def _overdue(child: _Child, plan: BuildPlan, limits: Limits, end: float) -> str | None:
+    if child.verdict is not None or not child.open:
+        return None
+    now = time.monotonic()
+    if now >= end:
+        return f"the build was not done within {limits.deadline_s:g} seconds (it was at: {child.progress.phase})"
+    if now - child.heard > limits.silence_s:
+        return f"the build has given no sign of life for {limits.silence_s:g} seconds (at: {child.progress.phase})"
+    if limits.memory_bytes is not None and plan.target.backend in _MAPS_FREELY:
+        resident = _resident_bytes(child.process.pid)
+        if resident > limits.memory_bytes:
+            return f"the build took {resident} bytes of memory, {limits.memory_bytes} are allowed"
+    return None
+
+
+def _resident_bytes(pid: int) -> int:
+    try:
+        pages = int(Path(f"/proc/{pid}/statm").read_text(encoding="ascii").split()[1])
+    except OSError:
+        return 0
+    return pages * os.sysconf("SC_PAGE_SIZE")
+
+
+def _dump_stacks(child: _Child) -> None:
+    """Have the child write to its log what each of its threads is at."""
+    with suppress(ProcessLookupError):
+        child.process.send_signal(signal.SIGUSR1)
+    time.sleep(_TICK)
+
+
+def _status(child: _Child) -> int:
+    """The child's exit status once it has said its last word: negative is a signal."""
+    try:
+        return child.process.wait(timeout=5)
+    except subprocess.TimeoutExpired:
+        return 0
+
+
+def _end(child: _Child) -> None:
+    """Kill the child with everything that it started."""
+    with suppress(ProcessLookupError, PermissionError):
+        os.killpg(child.process.pid, signal.SIGKILL)
+    with suppress(subprocess.TimeoutExpired):
+        child.process.wait(timeout=5)
+    os.close(child.pipe)
+
+
+def _died(status: int, log: Path, limits: Limits) -> BuildFailed:
+    if status >= 0:
+        return _failure(f"the builder left with status {status} and no word", log, fix=None)
+    try:
+        name = signal.Signals(-status).name
+    except ValueError:
+        name = str(-status)
+    what = f"the builder died of signal {name}"
+    if limits.memory_bytes is not None and -status in {signal.SIGABRT, signal.SIGSEGV, signal.SIGKILL, signal.SIGBUS}:
+        what += f"; its memory was limited to {limits.memory_bytes} bytes, which may be why"
+    elif -status == signal.SIGKILL:
+        what += "; the system kills so when memory runs out"
+    return _failure(what, log, fix=None)
+
+
+def _told(failed: Failed, log: Path, limits: Limits) -> TrtopsError:
+    """The child's error, made again here."""
+    kind = getattr(errors, failed.error, None)
+    if failed.error == MemoryError.__name__:
+        limit = f": {limits.memory_bytes} bytes are allowed" if limits.memory_bytes is not None else ""
+        return _failure(failed.what + limit, log, fix="allow it more memory, or build on a larger machine")
+    if isinstance(kind, type) and issubclass(kind, TrtopsError) and kind is not BuildFailed:
+        return kind(failed.what, where=failed.where, fix=failed.fix)
+    return _failure(failed.what, log, where=failed.where, fix=failed.fix)
+
+
+def _failure(what: str, log: Path, *, fix: str | None, where: str | None = None) -> BuildFailed:
+    hint = f"the log: {log}"
+    return BuildFailed(what, where=where, fix=f"{fix}; {hint}" if fix else hint, log=_tail(log))
+
+
+def _tail(log: Path) -> str:
+    """The last lines of a log."""
+    try:
+        with log.open("rb") as file:
+            file.seek(max(0, log.stat().st_size - _TAIL_BYTES))
+            text = file.read().decode("utf-8", "replace")
+    except OSError:
+        return ""
+    return "\n".join(text.splitlines()[-_TAIL_LINES:])

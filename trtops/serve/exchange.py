@@ -78,7 +78,7 @@ class Exchange:
         target: the request target as it came.
         headers: lower-case name -> value; the last one of a repeated name.
         body: the whole body, decompressed.
-        started: loop time at which the request was complete.
+        started: monotonic seconds at which the request was complete.
         answer: pieces to write, once there is an answer.
         held: bytes of the body that count against the front end's limit.
         keep_alive: whether the connection goes on after the answer.

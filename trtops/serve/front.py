@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from email.utils import formatdate
 from typing import TYPE_CHECKING
 
@@ -43,7 +44,7 @@ class Front:
             limits: bounds of what clients may ask for.
             refused: told the status of each request that never reached the application.
         """
-        self.now = loop.time
+        self.now = time.monotonic  # the event loop's own clock counts whole milliseconds
         self.limits = limits or Limits()
         self.connections: set[Connection] = set()
         self.buffered = 0

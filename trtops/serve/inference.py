@@ -137,7 +137,7 @@ class Inference:
                 continue
             meter.in_flight -= 1
             meter.succeeded(outcome, decoded.request.rows, now_ms)
-            meter.answered(200, self._loop.time() - exchange.started)
+            meter.answered(200, self._clock() - exchange.started)
 
     def _of_generation(self, codec: Codec, outcome: Outcome) -> Codec:
         """The codec of the generation that answered: the engine may have been swapped since the request was read."""
@@ -160,7 +160,7 @@ class Inference:
         if not isinstance(error, TrtopsError):
             log.error("an inference request failed", exc_info=error)
         fault = fault_of(error)
-        seconds = self._loop.time() - exchange.started
+        seconds = self._clock() - exchange.started
         meter.in_flight -= 1
         meter.failed(fault.reason, seconds)
         meter.answered(fault.status, seconds)

@@ -368,7 +368,7 @@ def _json_data(tensor: TensorInfo, array: NDArray[np.generic]) -> bytes:
     text = elements.to_json(array, tensor.dtype)
     if text is None:
         raise NotAcceptable(
-            f"output '{tensor.name}' ({tensor.datatype}) has no JSON form (BF16, FP8, NaN, infinity, bytes that are no text)",
+            f"output '{tensor.name}' ({tensor.datatype}) has no JSON form (BF16, NaN, infinity, or bytes but no text)",
             fix="ask for it with the parameter binary_data",
         )
     return text

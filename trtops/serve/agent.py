@@ -1,0 +1,404 @@
+"""The agent: keeps the executor at what the registry's channel pointers say.
+
+One thread does everything, one engine after the other: it reads a pointer, verifies it, asks :mod:`.reconcile` what to
+do, and does it. A watch only wakes it up, so a watch that goes missing costs a poll interval and nothing else.
+
+This module is a composition root: backends are made here, by name.
+"""
+
+from __future__ import annotations
+
+import logging
+import queue
+import threading
+import time
+from collections import Counter
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+from trtops.backend import select
+from trtops.errors import StorageError, TrtopsError, TrustError, Unavailable
+from trtops.release import layout
+from trtops.release.documents import Channel
+from trtops.release.trust import TrustedChannel
+from trtops.serve.faults import UnknownModel
+from trtops.serve.pull import Pulled, pull
+from trtops.serve.reconcile import (
+    Confirm,
+    Failure,
+    Load,
+    Observed,
+    Pointed,
+    Restore,
+    State,
+    health,
+    reconcile,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from trtops.backend.port import Backend
+    from trtops.executor.port import Engines
+    from trtops.registry.port import Registry, Watch
+    from trtops.release.root import Root
+    from trtops.serve.pull import Artifacts
+    from trtops.serve.snapshot import Snapshots
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Duty:
+    """What an agent has to serve.
+
+    Attributes:
+        environment: whose channels.
+        engines: names.
+        channel: of each.
+        root: the trusted keys.
+        poll: seconds between two looks at a pointer when no watch calls.
+        grace: seconds that a missing or expired pointer is borne before health says degraded.
+    """
+
+    environment: str
+    engines: tuple[str, ...]
+    root: Root
+    channel: str = "stable"
+    poll: float = 15.0
+    grace: float = 300.0
+
+
+@dataclass
+class _Order:
+    """What an operator asks for, and its end."""
+
+    verb: str
+    name: str
+    done: threading.Event
+    error: BaseException | None = None
+
+
+class Agent:
+    """Serves channels. ``start`` returns at once; ``settled`` tells when every engine was looked at."""
+
+    def __init__(
+        self,
+        duty: Duty,
+        engines: Engines,
+        registry: Registry,
+        store: Artifacts,
+        snapshots: Snapshots,
+        *,
+        backend_of: Callable[[str], Backend] | None = None,
+        wall: Callable[[], float] = time.time,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Put an agent together; nothing runs yet.
+
+        Args:
+            duty: what to serve.
+            engines: the executor.
+            registry: where documents come from; not trusted.
+            store: where artifacts come from; not trusted.
+            snapshots: what is kept on this machine.
+            backend_of: makes a backend by its name; None: the shipped ones.
+            wall: epoch seconds, for expiry.
+            clock: monotonic seconds.
+        """
+        self._duty = duty
+        self._engines = engines
+        self._registry = registry
+        self._store = store
+        self._snapshots = snapshots
+        self._backend_of = cache(backend_of or select.backend)
+        self._wall = wall
+        self._clock = clock
+        self._states: dict[str, State] = {name: State() for name in duty.engines}
+        self._pulled: dict[str, Pulled] = {}
+        self._watches: dict[str, Watch] = {}
+        self._wake: queue.SimpleQueue[_Order | None] = queue.SimpleQueue()
+        self._stop = threading.Event()
+        self._draining = False
+        self._settled = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="trtops-agent", daemon=True)
+        self.swaps: Counter[tuple[str, str]] = Counter()
+
+    def __repr__(self) -> str:
+        """Show what runs."""
+        running = {name: state.running.generation if state.running else None for name, state in self._states.items()}
+        return f"<Agent {self._duty.environment}/{self._duty.channel} generations={running}>"
+
+    # Life.
+
+    def start(self) -> None:
+        """Begin to watch and to load."""
+        self._thread.start()
+
+    def settled(self, timeout: float) -> bool:
+        """Wait until every engine was looked at once. False: the time is over."""
+        return self._settled.wait(timeout)
+
+    def drain(self) -> None:
+        """Say from now on that no new traffic should come."""
+        self._draining = True
+
+    def close(self) -> None:
+        """Stop watching and loading; what is loaded keeps serving. Waits for a load that is under way."""
+        self._stop.set()
+        self._settled.set()  # nobody has to wait for what will not come
+        self._wake.put(None)
+        if self._thread.is_alive():
+            self._thread.join()
+
+    # What front ends ask (trtops.serve.routes.Health and Control).
+
+    def not_ready(self) -> str | None:
+        """Why no traffic should come now; None if every engine serves."""
+        if self._draining:
+            return "draining: this server is about to stop"
+        for name, (level, reason) in self._levels().items():
+            if level == "starting":
+                return f"engine '{name}' does not serve yet: {reason or 'loading'}"
+        return None
+
+    def _levels(self) -> Mapping[str, tuple[str, str | None]]:
+        now = self._clock()
+        return {name: health(state, now, self._duty.grace) for name, state in tuple(self._states.items())}
+
+    def status(self) -> dict[str, Any]:
+        """The state in detail, as a JSON object. Holds no value of any config."""
+        levels = self._levels()
+        worst = next(
+            (level for level in ("starting", "degraded") if any(level == found for found, _ in levels.values())),
+            "ready",
+        )
+        return {
+            "status": "draining" if self._draining else worst,
+            "environment": self._duty.environment,
+            "channel": self._duty.channel,
+            "engines": {name: self._describe(name, *level) for name, level in levels.items()},
+        }
+
+    def _describe(self, name: str, level: str, reason: str | None) -> dict[str, Any]:
+        state, pulled = self._states[name], self._pulled.get(name)
+        described: dict[str, Any] = {"status": level, "reason": reason}
+        if state.running is not None and pulled is not None:
+            sidecar = pulled.artifact.sidecar
+            described |= {
+                "generation": state.running.generation,
+                "version": pulled.release.contract.version,
+                "target": pulled.artifact.target,
+                "backend": f"{sidecar.backend} {sidecar.backend_version}",
+                "device": sidecar.device.label,
+                "digest": str(sidecar.artifact),
+                "engine_release": str(state.running.engine_release),
+                "config_release": str(state.running.config_release),
+            }
+        return described
+
+    def load(self, name: str) -> None:
+        """Serve an engine, or look again for a new release of it, without waiting for a retry.
+
+        Raises:
+            UnknownModel: it is not an engine of this server.
+            TrtopsError: it cannot be served.
+        """
+        self._ask("load", name)
+
+    def unload(self, name: str) -> None:
+        """Serve an engine no more until it is loaded again.
+
+        Raises:
+            UnknownModel: it is not an engine of this server.
+        """
+        self._ask("unload", name)
+
+    def _ask(self, verb: str, name: str) -> None:
+        if name not in self._states:
+            raise UnknownModel(f"'{name:.100}' is no engine of this server: it serves {', '.join(self._states)}")
+        order = _Order(verb, name, threading.Event())
+        self._wake.put(order)
+        while not order.done.wait(0.5):
+            if not self._thread.is_alive():
+                raise Unavailable("the server is stopping")
+        if order.error is not None:
+            raise order.error
+
+    # The thread.
+
+    def _run(self) -> None:
+        try:
+            self._look_at_all()
+            self._settled.set()
+            while not self._stop.is_set():
+                order = self._next()
+                if self._stop.is_set():
+                    break
+                if order is not None:
+                    self._obey(order)
+                else:
+                    self._look_at_all()
+        finally:
+            for watch in self._watches.values():
+                watch.close()
+
+    def _next(self) -> _Order | None:
+        """Wait for an order, a change, the next retry or the next poll. Changes that came together are one."""
+        now = self._clock()
+        retries = [state.failure.retry_at - now for state in self._states.values() if state.failure is not None]
+        try:
+            order = self._wake.get(timeout=max(0.05, min([self._duty.poll, *retries])))
+            while order is None and not self._stop.is_set():
+                order = self._wake.get_nowait()
+        except queue.Empty:
+            return None
+        return order
+
+    def _obey(self, order: _Order) -> None:
+        try:
+            state = self._states[order.name]
+            if order.verb == "unload":
+                self._states[order.name] = replace(state, stopped=True, running=None, restored=False)
+                self._engines.unload(order.name)
+            else:
+                self._states[order.name] = replace(state, stopped=False, failure=None, restored=False)
+                self._look(order.name)
+                level, reason = self._levels()[order.name]
+                if level != "ready":
+                    order.error = Unavailable(f"engine '{order.name}' is {level}: {reason}")
+        except Exception as error:  # noqa: BLE001 - it belongs to whoever gave the order
+            order.error = error
+        finally:
+            order.done.set()
+
+    def _look_at_all(self) -> None:
+        for name in self._states:
+            if self._stop.is_set():
+                return
+            try:
+                self._watch(name)
+                self._look(name)
+            except Exception:
+                log.exception("engine %s: looking for a release failed", name)
+
+    def _watch(self, name: str) -> None:
+        if name not in self._watches:
+            with suppress(Unavailable):  # the registry is away: the next poll tries again
+                pointer = layout.pointer(self._channel(name))
+                self._watches[name] = self._registry.watch(pointer, lambda _body: self._wake.put(None))
+
+    def _channel(self, name: str) -> Channel:
+        return Channel(engine=name, environment=self._duty.environment, name=self._duty.channel)
+
+    def _look(self, name: str) -> None:
+        """Observe, decide, act."""
+        now = self._clock()
+        trusted, body, observed = self._observe(name)
+        state = self._states[name]
+        if observed.pointed is None:
+            if state.problem != observed.problem:
+                log.warning("engine %s: %s", name, observed.problem)
+            away = state.away_since if state.away_since is not None else now
+            state = replace(state, away_since=away, problem=observed.problem)
+        else:
+            state = replace(state, away_since=None, problem=None)
+        self._states[name] = state
+        action = reconcile(state, observed, now)
+        if isinstance(action, Load) and trusted is not None and body is not None:
+            self._load(name, trusted, body, action.pointed)
+            action = reconcile(self._states[name], observed, self._clock())
+        elif isinstance(action, Confirm):
+            self._states[name] = replace(state, running=action.pointed, failure=None)
+            log.info("engine %s: generation %d names what runs already", name, action.pointed.generation)
+        if isinstance(action, Restore):
+            self._restore(name)
+
+    def _observe(self, name: str) -> tuple[TrustedChannel | None, bytes | None, Observed]:
+        channel = self._channel(name)
+        try:
+            seen = self._snapshots.seen(channel)
+            trusted = TrustedChannel(self._duty.root, channel, seen)
+            body = self._registry.read(layout.pointer(channel))
+            try:
+                binding = trusted.update_pointer(body, int(self._wall()))
+            finally:
+                if trusted.seen is not None and trusted.seen != seen:
+                    self._snapshots.keep_seen(trusted.seen)
+        except (TrustError, Unavailable, StorageError) as error:
+            return None, None, Observed(None, str(error))
+        return trusted, body, Observed(Pointed.of(binding))
+
+    def _load(self, name: str, trusted: TrustedChannel, body: bytes, pointed: Pointed) -> None:
+        """Pull, load, warm up and swap. Whatever fails leaves what runs as it is."""
+        state = self._states[name]
+        try:
+            pulled = pull(trusted, body, self._registry.read, self._store, self._backend_of)
+            self._hand_over(name, pulled, pointed)
+        except Exception as error:
+            if not isinstance(error, TrtopsError):
+                log.exception("engine %s: generation %d could not be loaded", name, pointed.generation)
+            attempts = state.failure.attempts + 1 if state.failure and state.failure.pointed == pointed else 1
+            reason = f"generation {pointed.generation} could not be loaded: {error}"
+            self._states[name] = replace(state, failure=Failure(pointed, reason, self._clock(), attempts))
+            self.swaps[name, "failed"] += 1
+            log.warning("engine %s: %s", name, reason)
+            return
+        self._states[name] = replace(self._states[name], failure=None)
+        self.swaps[name, "done"] += 1
+        try:
+            self._snapshots.keep_good(trusted.channel, pulled.documents)
+        except StorageError as error:
+            log.warning("engine %s: the last-known-good could not be kept: %s", name, error)
+
+    def _hand_over(self, name: str, pulled: Pulled, pointed: Pointed) -> None:
+        sidecar = pulled.artifact.sidecar
+        started = self._clock()
+        self._engines.load(
+            name,
+            generation=pointed.generation,
+            version=pulled.release.contract.version,
+            digest=str(sidecar.artifact),
+            backend=sidecar.backend,
+            batching=pulled.batching,
+            instances=pulled.release.execution.instances,
+            open_session=pulled.open_session,
+            profiles=sidecar.profiles,
+            memory=pulled.release.memory,
+        )
+        self._pulled[name] = pulled
+        self._states[name] = replace(self._states[name], running=pointed)
+        log.info(
+            "engine %s: generation %d serves, %s on %s, after %.0f ms",
+            name,
+            pointed.generation,
+            sidecar.artifact.short,
+            pulled.artifact.target,
+            (self._clock() - started) * 1e3,
+        )
+
+    def _restore(self, name: str) -> None:
+        """Start what ran last, from this machine's disk. Its signatures are verified again; expiry is not asked for."""
+        self._states[name] = replace(self._states[name], restored=True)
+        channel = self._channel(name)
+        documents = self._snapshots.good(channel)
+        if documents is None:
+            return
+        try:
+            trusted = TrustedChannel(self._duty.root, channel)
+            body = documents.get(layout.pointer(channel))
+            # Time 0 comes before every expiry: it must not cause an outage (design §4.8), and nothing new comes of it.
+            pointed = Pointed.of(trusted.update_pointer(body, 0))
+            pulled = pull(trusted, body or b"", documents.get, self._store, self._backend_of)
+            self._hand_over(name, pulled, pointed)
+        except Exception as error:
+            if not isinstance(error, TrtopsError):
+                log.exception("engine %s: the last-known-good could not be started", name)
+            problem = f"{self._states[name].problem or 'no pointer'}; the last-known-good could not be started: {error}"
+            self._states[name] = replace(self._states[name], problem=problem)
+            log.warning("engine %s: %s", name, problem)
+            return
+        self.swaps[name, "restored"] += 1
+        log.warning("engine %s: generation %d serves from this machine's last-known-good", name, pointed.generation)

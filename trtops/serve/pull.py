@@ -1,0 +1,126 @@
+"""From a verified pointer to an engine that may be loaded: documents, then bytes, each verified before it is used."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+from trtops.errors import NotLoadable
+from trtops.release import layout
+from trtops.release.fetch import fetch_proofs
+from trtops.serve.reconcile import apply_override, in_order
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from trtops.backend.port import Backend, Session
+    from trtops.digest import Digest
+    from trtops.release.documents import ConfigRelease, EngineRelease, ReleasedArtifact
+    from trtops.release.trust import TrustedChannel
+    from trtops.spec.engine import Batching
+
+
+class Artifacts(Protocol):
+    """Where engines come from. ``trtops.store.Store`` is one."""
+
+    def path(self, digest: Digest) -> Path:
+        """A local path whose bytes are those of the digest.
+
+        Raises:
+            FetchFailed: the store has no such artifact.
+            IntegrityError: the file is damaged or was changed.
+            StorageError: the store cannot be read.
+        """
+
+
+@dataclass(frozen=True, slots=True)
+class Pulled:
+    """An engine that was verified from its pointer down to its bytes.
+
+    Attributes:
+        release, config: what the pointer names.
+        artifact: the target that this machine loads.
+        batching: the spec's, with the config's changes.
+        open_session: loads it; called by the executor, once for each instance.
+        documents: registry name -> bytes of all documents that vouch for it, the pointer included.
+    """
+
+    release: EngineRelease
+    config: ConfigRelease
+    artifact: ReleasedArtifact
+    batching: Batching
+    open_session: Callable[[], Session]
+    documents: dict[str, bytes]
+
+
+class _Recorder:
+    """Reads documents and remembers them."""
+
+    def __init__(self, read: Callable[[str], bytes | None]) -> None:
+        self._read = read
+        self.found: dict[str, bytes] = {}
+
+    def read(self, name: str) -> bytes | None:
+        body = self._read(name)
+        if body is not None:
+            self.found[name] = body
+        return body
+
+
+def pull(
+    trusted: TrustedChannel,
+    pointer: bytes,
+    read: Callable[[str], bytes | None],
+    store: Artifacts,
+    backend_of: Callable[[str], Backend],
+) -> Pulled:
+    """Verify and fetch what a channel's pointer names.
+
+    Args:
+        trusted: the channel, whose pointer was accepted.
+        pointer: the pointer's bytes.
+        read: reads a document by its name in the registry.
+        store: where artifacts are.
+        backend_of: makes a backend by its name.
+
+    Raises:
+        TrustError: a document does not hold (the publisher, or whoever can write to the registry).
+        IntegrityError: the artifact's bytes are not what was released (the store).
+        FetchFailed, StorageError: the store has no such artifact, or is away.
+        Unavailable: the registry is away, or a document is missing in it.
+        NotLoadable: no target of the release can be loaded on this machine; says why for each.
+    """
+    documents = _Recorder(read)
+    documents.found[layout.pointer(trusted.channel)] = pointer
+    binding = trusted.binding
+    engine = trusted.channel.engine
+    release = trusted.update_engine_release(documents.read(layout.engine_release(engine, binding.engine_release)))
+    config = trusted.update_config_release(documents.read(layout.config_release(engine, binding.config_release)))
+    artifact, backend = choose(release, backend_of)
+    fetch_proofs(trusted, documents, artifact.target)
+    sidecar = artifact.sidecar
+    path = store.path(sidecar.artifact)
+    trusted.accept_artifact(artifact.target, sidecar.artifact, path.stat().st_size)
+    batching = apply_override(release.batching, config.config.batching)
+    return Pulled(release, config, artifact, batching, lambda: backend.load(path, sidecar), documents.found)
+
+
+def choose(release: EngineRelease, backend_of: Callable[[str], Backend]) -> tuple[ReleasedArtifact, Backend]:
+    """The first artifact that this machine can load, GPUs first.
+
+    Raises:
+        NotLoadable: there is none; says why for each.
+    """
+    reasons: list[str] = []
+    for artifact in in_order(release.artifacts):
+        target = artifact.sidecar.target
+        backend = backend_of(target.backend)
+        status = backend.status(target)
+        if status.can_load:
+            return artifact, backend
+        reasons.append(f"{artifact.target}: {status.reason or 'cannot be loaded here'}")
+    raise NotLoadable(
+        f"no target of {release.engine} {release.contract.version} can be loaded on this machine: {'; '.join(reasons)}",
+        fix="release it for a target of this machine",
+    )

@@ -1,0 +1,270 @@
+"""Rego files as syntax trees, and their parts: calls, references, rule heads. Parsed by regorus, walked here."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from trtops.errors import Location, Undecided
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from trtops.policy.port import PolicyFile
+
+Node = dict[str, Any]
+Segment = str | None
+"""A key that is written out; None for a variable or an expression."""
+
+MAX_NESTING = 100
+_PLACE = re.compile(r"-->\s*(?P<file>.+):(?P<line>\d+):(?P<column>\d+)")
+_LITERALS = frozenset({"String", "RawString", "Number", "Bool", "Null"})
+_REFS = frozenset({"Var", "RefDot", "RefBrack"})
+
+
+@dataclass(frozen=True, slots=True)
+class Reference:
+    """``input.a.b[x]``: its root and the segments that follow."""
+
+    root: str
+    segments: tuple[Segment, ...]
+    offset: int
+    node: Node = field(compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A function call: the name as written, and the arguments' nodes."""
+
+    name: str
+    arguments: tuple[Node, ...]
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """A rule's head.
+
+    Attributes:
+        name: with its static path: ``findings``, ``limits.max``.
+        kind: ``set``, ``value``, ``object``, ``function`` or ``default``.
+        arity: arguments of a function; 0 otherwise.
+    """
+
+    name: str
+    kind: str
+    arity: int
+    offset: int
+
+
+class Module:
+    """A parsed file.
+
+    Attributes:
+        file: what was parsed.
+        package: its package.
+        imports: alias -> path.
+        rules: the rules' nodes.
+    """
+
+    def __init__(self, file: PolicyFile, tree: Node) -> None:
+        """Made by :func:`parse`."""
+        self.file = file
+        self.package = ".".join(part or "" for part in _chain(tree["package"]["refr"])[0])
+        self.imports: dict[str, tuple[str, ...]] = {}
+        self.import_offsets: dict[str, int] = {}
+        self.rules: list[Node] = tree["rules"]
+        self._bytes = file.text.encode()
+        for entry in tree["imports"]:
+            path = tuple(part or "" for part in _chain(entry["refr"])[0])
+            alias = entry.get("as")
+            name = self.text(alias) if alias else path[-1]
+            self.imports[name] = path
+            self.import_offsets[name] = entry["span"]["start"]
+
+    def text(self, span: Mapping[str, int]) -> str:
+        """The source between two offsets."""
+        return self._bytes[span["start"] : span["end"]].decode("utf-8", "replace")
+
+    def at(self, offset: int) -> Location:
+        """Position of a byte."""
+        before = self._bytes[:offset]
+        start = before.rfind(b"\n") + 1
+        return self.file.at(before.count(b"\n") + 1, len(before[start:].decode("utf-8", "replace")) + 1)
+
+    def heads(self) -> list[Head]:
+        """The heads of all rules, in their order."""
+        return [head for rule in self.rules for head in _heads(rule)]
+
+    def calls(self) -> Iterator[Call]:
+        """Every call, in the order of the source."""
+        for kind, body in nodes(self.rules):
+            if kind == "Call":
+                name = dotted(body["fcn"])
+                yield Call(name, tuple(body["params"]), body["span"]["start"])
+
+    def references(self) -> Iterator[Reference]:
+        """Every reference that is not a part of another; names of called functions are left out."""
+        return references(self.rules)
+
+    def resolve(self, name: str) -> str:
+        """The full path of a name: an import's alias replaced, a rule of this package under ``data``."""
+        head, _, tail = name.partition(".")
+        if head in self.imports:
+            return ".".join((*self.imports[head], tail)) if tail else ".".join(self.imports[head])
+        if head != "data" and any(known.name == name for known in self.heads()):
+            return f"data.{self.package}.{name}"
+        return name
+
+
+def parse(files: Sequence[PolicyFile]) -> list[Module]:
+    """Parse files as Rego v1.
+
+    Raises:
+        Undecided: a file is no Rego v1; names its line.
+    """
+    import regorus
+
+    engine = regorus.Engine()
+    for file in files:
+        too_deep = _too_deep(file.text)
+        if too_deep:
+            raise Undecided(f"nested more than {MAX_NESTING} deep", where=file.at(too_deep), fix="flatten it")
+        try:
+            engine.add_policy(file.path, file.text)
+        except (RuntimeError, ValueError) as error:
+            raise from_regorus(error, {file.path: file}, "the file is not Rego v1") from None
+    trees = {entry["source"]["file"]: entry["ast"] for entry in json.loads(engine.get_ast_as_json())}
+    return [Module(file, trees[file.path]) for file in files]
+
+
+def from_regorus(error: Exception, files: Mapping[str, PolicyFile], what: str) -> Undecided:
+    """Turn an error of regorus into one that names the rule and the line, without its stack."""
+    text = str(error).partition("Stack backtrace")[0].strip()
+    reason = text.rpartition("error: ")[2].splitlines()[0].strip() if "error: " in text else text.splitlines()[-1]
+    conflict = re.search(r"error: (rule conflicts with[^\n:]*)", text)
+    if conflict:
+        reason = "complete rules of one name give different values"
+    match = _PLACE.search(text)
+    file = files.get(match["file"]) if match else None
+    where = file.at(int(match["line"]), int(match["column"])) if match and file else None
+    rule = f"{rule_of(file)}: " if file else ""
+    return Undecided(f"{rule}{what}: {reason}", where=where, fix="mend the rule; `trtops policy test` shows it again")
+
+
+def rule_of(file: PolicyFile) -> str:
+    """The id of the rule that a file belongs to: ``spec.name``; of a library ``lib.name``."""
+    parts = file.path.split("/")
+    return f"{parts[1]}.{parts[2]}" if len(parts) > 3 else file.path  # noqa: PLR2004 - policies/<stage>/<rule>/<file>
+
+
+def _too_deep(text: str) -> int:
+    """Line at which brackets nest too deep, 0 if none does. Parsers recurse, and a native stack has no exception."""
+    depth = 0
+    for number, line in enumerate(text.splitlines(), start=1):
+        if line.lstrip().startswith("#"):
+            continue
+        depth += sum(line.count(mark) for mark in "([{")
+        if depth > MAX_NESTING:
+            return number
+        depth = max(0, depth - sum(line.count(mark) for mark in ")]}"))
+    return 0
+
+
+def nodes(tree: Any) -> Iterator[tuple[str, Node]]:  # noqa: ANN401 - a part of a syntax tree
+    """Every node below, outer before inner, in the order of the source: kind and body."""
+    if isinstance(tree, dict):
+        for kind, body in tree.items():
+            if isinstance(body, dict) and "span" in body and kind[:1].isupper():
+                yield kind, body
+            if kind != "span":
+                yield from nodes(body)
+    elif isinstance(tree, list):
+        for part in tree:
+            yield from nodes(part)
+
+
+def references(tree: Any) -> Iterator[Reference]:  # noqa: ANN401 - a part of a syntax tree
+    """Every reference below that is not a part of another one; names of called functions are left out."""
+    if isinstance(tree, list):
+        for part in tree:
+            yield from references(part)
+        return
+    if not isinstance(tree, dict):
+        return
+    for kind, body in tree.items():
+        if kind in _REFS and isinstance(body, dict):
+            chain, inner = _chain({kind: body})
+            if chain[0] is not None:
+                yield Reference(chain[0], tuple(chain[1:]), _offset({kind: body}), {kind: body})
+            for part in inner:
+                yield from references(part)
+        elif kind == "Call":
+            yield from references(body["params"])
+        elif kind == "head":
+            yield from references(_head_values(body))
+        elif kind not in ("span", "refr"):
+            yield from references(body)
+
+
+def _head_values(head: Node) -> list[Any]:
+    (body,) = head.values()
+    return [body.get("key"), body.get("assign"), body.get("args")]
+
+
+def _chain(node: Node) -> tuple[list[Segment], list[Node]]:
+    """Root and segments of a reference, and the expressions that stand in its brackets or before its first dot."""
+    segments: list[Segment] = []
+    inner: list[Node] = []
+    while True:
+        ((kind, body),) = node.items()
+        if kind == "Var":
+            segments.append(body["value"])
+            break
+        if kind == "RefDot":
+            segments.append(body["field"][1])
+        elif kind == "RefBrack":
+            ((index_kind, index),) = body["index"].items()
+            literal = index_kind in ("String", "RawString")
+            segments.append(index["value"] if literal else None)
+            if index_kind not in _LITERALS:
+                inner.append(body["index"])
+        else:
+            segments.append(None)
+            inner.append(node)
+            break
+        node = body["refr"]
+    segments.reverse()
+    return segments, inner
+
+
+def _offset(node: Node) -> int:
+    while True:
+        ((kind, body),) = node.items()
+        if kind not in ("RefDot", "RefBrack"):
+            return int(body["span"]["start"])
+        node = body["refr"]
+
+
+def dotted(node: Node) -> str:
+    """A reference as it is written, dynamic segments as ``[]``."""
+    return ".".join("[]" if part is None else part for part in _chain(node)[0])
+
+
+def _heads(rule: Node) -> Iterator[Head]:
+    ((kind, body),) = rule.items()
+    if kind == "Default":
+        yield Head(dotted(body["refr"]), "default", len(body.get("args") or ()), _offset(body["refr"]))
+        return
+    ((head_kind, head),) = body["head"].items()
+    name = dotted(head["refr"])
+    arity = 0
+    if head_kind == "Func":
+        kind, arity = "function", len(head["args"])
+    elif head_kind == "Set":
+        kind = "set"
+    else:
+        kind = "object" if "[]" in name else "value"
+    yield Head(name.partition(".[]")[0], kind, arity, _offset(head["refr"]))

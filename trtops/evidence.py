@@ -1,15 +1,42 @@
-"""One record of what was built and how it did: the spec, the device, the artifact, its accuracy, its numbers."""
+"""One record of what was built and how it did: the spec, the device, the artifact, its accuracy, its numbers.
+
+Pure: who stores and who signs it is decided elsewhere.
+"""
 
 from __future__ import annotations
 
-from trtops.accuracy import AccuracyReport as Accuracy
-from trtops.accuracy import WorstElement
+from typing import TYPE_CHECKING
+
+from pydantic import ValidationError
+
+from trtops.accuracy.values import AccuracyReport as Accuracy
+from trtops.accuracy.values import WorstElement
 from trtops.bench.results import BatchMeasurement, Benchmark, Interval
 from trtops.device import Device
-from trtops.digest import Digest, Value
+from trtops.digest import Digest, Value, digest_of
+from trtops.errors import IntegrityError
 from trtops.spec.engine import Target
 
-__all__ = ["Accuracy", "BatchMeasurement", "Benchmark", "Evidence", "Interval", "WorstElement"]
+if TYPE_CHECKING:
+    from trtops.backend.port import Sidecar
+    from trtops.spec.engine import EngineSpec
+
+__all__ = [
+    "Accuracy",
+    "BatchMeasurement",
+    "Benchmark",
+    "Evidence",
+    "Interval",
+    "Reuse",
+    "WorstElement",
+    "assemble",
+    "evidence_from_bytes",
+    "rebind",
+    "reusable",
+    "settings_digest",
+]
+
+MAX_EVIDENCE_BYTES = 1 << 20
 
 
 class Evidence(Value):
@@ -28,6 +55,7 @@ class Evidence(Value):
         benchmark: None likewise.
         created: epoch seconds.
         trtops: version of the tool.
+        settings: digest of what decided how it was verified and measured (:func:`settings_digest`).
     """
 
     engine: str
@@ -43,3 +71,162 @@ class Evidence(Value):
     unverified: str | None = None
     created: int
     trtops: str
+    settings: Digest | None = None
+
+
+class Reuse(Value):
+    """Whether an older record still holds, and why, or why not, in words. True in a condition if it does."""
+
+    ok: bool
+    reason: str
+
+    def __bool__(self) -> bool:
+        """Whether the record holds."""
+        return self.ok
+
+
+def settings_digest(spec: EngineSpec) -> Digest:
+    """Digest of the parts of a spec that decide how an engine is verified and measured: profiles, accuracy, benchmark.
+
+    Owner, labels and SLOs are no part: a change of those asks for a new verdict, not for new measurements.
+    """
+    wanted = spec.model_dump(mode="json", include={"profiles", "accuracy", "benchmark"})
+    return digest_of(wanted)
+
+
+def assemble(
+    spec: EngineSpec,
+    sidecar: Sidecar,
+    device: Device,
+    *,
+    accuracy: Accuracy | None,
+    benchmark: Benchmark | None,
+    unverified: str | None = None,
+    created: int,
+    trtops: str,
+) -> Evidence:
+    """Put the record of one artifact together.
+
+    Args:
+        spec: what was asked for.
+        sidecar: of the artifact.
+        device: where it was verified and measured.
+        accuracy: None where this machine cannot load the engine; ``unverified`` then says why.
+        benchmark: None likewise.
+        unverified: why nothing could be compared.
+        created: epoch seconds.
+        trtops: version of the tool.
+
+    Raises:
+        ValueError: neither accuracy nor a reason for its absence, numbers of another device, or a target that the spec
+            has not (the caller's fault).
+    """
+    if accuracy is None and not unverified:
+        raise ValueError("evidence without accuracy has to say why")
+    if benchmark is not None and benchmark.device != device:
+        message = f"measured on {benchmark.device.label}, recorded as {device.label}"
+        raise ValueError(message)
+    return Evidence(
+        engine=spec.name,
+        spec=spec.digest(),
+        model=sidecar.model,
+        target=_target_now(spec, sidecar),
+        plan=sidecar.plan,
+        artifact=sidecar.artifact,
+        size_bytes=sidecar.size_bytes,
+        device=device,
+        accuracy=accuracy,
+        benchmark=benchmark,
+        unverified=unverified,
+        created=created,
+        trtops=trtops,
+        settings=settings_digest(spec),
+    )
+
+
+def reusable(
+    evidence: Evidence,
+    spec: EngineSpec,
+    sidecar: Sidecar,
+    device: Device,
+    *,
+    samples: Digest,
+    backend_version: str,
+) -> Reuse:
+    """Tell whether a record says all that a new verification and measurement would say.
+
+    It does if it is of the same artifact, on the same device, by the same version of the backend, on the same samples,
+    under the same settings, and complete. What it found is no matter: a record of a failure holds as well.
+
+    Args:
+        evidence: the older record.
+        spec: what is asked for now.
+        sidecar: of the artifact that is there now.
+        device: the device here.
+        samples: digest of the samples now.
+        backend_version: of the backend that would run it now.
+    """
+    if evidence.accuracy is None or evidence.benchmark is None:
+        return Reuse(ok=False, reason=f"it is not complete: {evidence.unverified or 'nothing was measured'}")
+    same_settings = evidence.spec == spec.digest() or evidence.settings == settings_digest(spec)
+    compared = (
+        (evidence.engine == spec.name, "it is of another engine"),
+        (evidence.artifact == sidecar.artifact, "the artifact changed"),
+        (evidence.plan == sidecar.plan, "the build plan changed"),
+        (evidence.device == device, f"it was measured on {evidence.device.label}"),
+        (evidence.benchmark.backend == sidecar.target.backend, "it was measured by another backend"),
+        (
+            evidence.benchmark.backend_version == backend_version,
+            f"it was measured by {evidence.benchmark.backend} {evidence.benchmark.backend_version}",
+        ),
+        (same_settings, "profiles, accuracy or benchmark settings changed"),
+        (evidence.accuracy.samples == samples, "the samples changed"),
+    )
+    for holds, reason in compared:
+        if not holds:
+            return Reuse(ok=False, reason=reason)
+    return Reuse(ok=True, reason="same artifact, device, backend, samples and settings")
+
+
+def rebind(evidence: Evidence, spec: EngineSpec, sidecar: Sidecar) -> Evidence:
+    """A reusable record under the spec of now: its digest, settings and target (whose SLO may have changed).
+
+    Law: a record whose spec did not change comes back equal, with the same digest.
+
+    Raises:
+        ValueError: the spec has no such target (the caller's fault).
+    """
+    now = {"spec": spec.digest(), "settings": settings_digest(spec), "target": _target_now(spec, sidecar)}
+    return evidence.model_copy(update=now)
+
+
+def _target_now(spec: EngineSpec, sidecar: Sidecar) -> Target:
+    """The spec's own target: an artifact from the cache carries the SLO of the day that it was built."""
+    for target in spec.targets:
+        if target.id == sidecar.target.id:
+            return target
+    message = f"the spec has no target {sidecar.target.id}"
+    raise ValueError(message)
+
+
+def evidence_from_bytes(data: bytes, *, where: str) -> Evidence:
+    """Read a record from its file form, which is its canonical bytes.
+
+    Law: ``evidence_from_bytes(e.canonical_bytes(), where=…) == e``.
+
+    Raises:
+        IntegrityError: not a record, or not in its canonical form, so that its digest would not be the record's (the
+            disk or whoever wrote it is to blame).
+    """
+    fix = "run the verification again: trtops bench"
+    if len(data) > MAX_EVIDENCE_BYTES:
+        raise IntegrityError(f"evidence of {len(data)} bytes is larger than {MAX_EVIDENCE_BYTES}", where=where, fix=fix)
+    try:
+        evidence = Evidence.model_validate_json(data)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        place = ".".join(str(part) for part in first["loc"])
+        raise IntegrityError(f"this is not evidence: {place}: {first['msg']}", where=where, fix=fix) from None
+    if evidence.canonical_bytes() != data:
+        raise IntegrityError("this evidence is not in its canonical form", where=where, fix=fix)
+    return evidence

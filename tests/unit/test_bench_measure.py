@@ -107,7 +107,7 @@ def test_fast_engines_are_bounded_in_runs(monkeypatch: pytest.MonkeyPatch) -> No
 def test_warm_up_ends_when_latency_is_steady() -> None:
     clock = Clock()
     timing = time_runs(
-        Engine(clock, lambda run: MS * (100 - run if run < 90 else 10)), work(), clock, warmup=1000 * MS, duration=MS
+        Engine(clock, lambda run: MS * (100 - run if run < 90 else 10)), work(), clock, warmup=2000 * MS, duration=MS
     )
     assert timing.steady
     assert 90 <= timing.warmup_runs < 130

@@ -123,9 +123,10 @@ def publish(
     binding = next_binding(head.binding, channel, bound, reason=reason, actor=signer.key_id, now=now, lifetime=lifetime)
     documents = _documents(keys, channel, bundle, binding)
     _rehearse(root, channel, registry, documents, now)
+    _, pointer = documents.pop(layout.pointer(channel))
     for name, (value, body) in documents.items():
         _put(registry, root, name, value, body)
-    _point(registry, root, channel, documents[layout.pointer(channel)][1], head, binding)
+    _point(registry, root, channel, pointer, head, binding)
     return Published(binding.generation, bound.engine_release, bound.config_release, new=True)
 
 

@@ -1,0 +1,99 @@
+"""Reports as JSON: ``{"apiVersion": "trtops/v1", "kind": …, …}``, keys sorted, ASCII only."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from trtops.errors import BuildFailed, InputError, Location
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from trtops.accuracy.values import AccuracyReport
+    from trtops.bench.results import Benchmark
+    from trtops.errors import TrtopsError
+    from trtops.evidence import Evidence
+    from trtops.policy.verdict import Verdict
+    from trtops.release.documents import Binding
+    from trtops.report.rows import StageRow
+
+
+def _document(kind: str, body: dict[str, Any]) -> str:
+    whole = {"apiVersion": "trtops/v1", "kind": kind, **body}
+    return json.dumps(whole, indent=2, sort_keys=True, ensure_ascii=True, allow_nan=False) + "\n"
+
+
+def verdicts(values: Sequence[Verdict]) -> str:
+    """Verdicts, each with its decision, and each finding with whether it blocks."""
+    return _document("Verdicts", {"verdicts": [_verdict(value) for value in values]})
+
+
+def _verdict(value: Verdict) -> dict[str, Any]:
+    body: dict[str, Any] = value.model_dump(mode="json")
+    for finding, written in zip(value.findings, body["findings"], strict=True):
+        written["blocking"] = finding.blocking
+    return {**body, "decision": value.decision}
+
+
+def error(value: TrtopsError) -> str:
+    """An error with its class, exit code and parts."""
+    body: dict[str, Any] = {
+        "error": type(value).__name__,
+        "exit_code": value.exit_code,
+        "what": value.what,
+        "where": _where(value.where),
+        "fix": value.fix,
+    }
+    if isinstance(value, InputError):
+        body["problems"] = [
+            {"code": problem.code, "message": problem.message, "where": _where(problem.location), "fix": problem.fix}
+            for problem in value.problems
+        ]
+    if isinstance(value, BuildFailed):
+        body["log"] = value.log
+    return _document("Error", body)
+
+
+def _where(where: Location | str | None) -> dict[str, Any] | None:
+    if where is None:
+        return None
+    if isinstance(where, Location):
+        return {"file": where.file, "line": where.line, "column": where.column}
+    return {"name": where}
+
+
+def accuracy(value: AccuracyReport) -> str:
+    """A comparison; numbers that are not finite are text."""
+    return _document("Accuracy", value.model_dump(mode="json"))
+
+
+def benchmark(value: Benchmark) -> str:
+    """A measurement: latencies in microseconds, throughput in rows a second."""
+    return _document("Benchmark", value.model_dump(mode="json"))
+
+
+def evidence(values: Sequence[Evidence]) -> str:
+    """Records, each with its digest."""
+    body = [{**value.model_dump(mode="json"), "digest": str(value.digest())} for value in values]
+    return _document("EvidenceList", {"evidence": body})
+
+
+def stages(rows: Sequence[StageRow]) -> str:
+    """Stages of a longer work, in order."""
+    body = [
+        {
+            "stage": row.stage,
+            "result": row.result,
+            "outcome": row.outcome,
+            "seconds": row.seconds,
+            "digest": str(row.digest) if row.digest else None,
+        }
+        for row in rows
+    ]
+    return _document("Stages", {"stages": body})
+
+
+def bindings(values: Sequence[Binding]) -> str:
+    """Channel pointers: of ``status`` and of ``history``, in the order that they come in."""
+    return _document("Bindings", {"bindings": [value.model_dump(mode="json") for value in values]})

@@ -1,0 +1,240 @@
+"""Reports for a terminal. Plain and unwrapped where the output is no terminal, so that ``grep`` finds whole lines."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from trtops.errors import BuildFailed, InputError
+from trtops.report import tables
+from trtops.report.escape import visible, visible_lines
+from trtops.report.numbers import instant, size
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from typing import TextIO
+
+    from trtops.accuracy.values import AccuracyReport
+    from trtops.bench.results import Benchmark
+    from trtops.errors import Problem, TrtopsError
+    from trtops.evidence import Evidence
+    from trtops.policy.verdict import Finding, Verdict
+    from trtops.release.documents import Binding
+    from trtops.report.rows import StageRow, Table
+
+_CODES = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33", "cyan": "36"}
+_TONES = {"done": None, "reused": "cyan", "warned": "yellow", "skipped": "dim", "failed": "red"}
+_UNWRAPPED = 100_000
+_NARROWEST = 40
+_LOG_LINES = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Style:
+    """How to write.
+
+    Attributes:
+        color: whether ANSI colours may be used.
+        width: columns to wrap tables at; None: never wrap.
+    """
+
+    color: bool = False
+    width: int | None = None
+
+    @classmethod
+    def of(cls, stream: TextIO, environ: Mapping[str, str], *, columns: int | None = None) -> Style:
+        """The style that fits a stream.
+
+        Colours only on a terminal, never with ``NO_COLOR`` (https://no-color.org) or ``TERM=dumb``.
+
+        Args:
+            stream: where the report goes.
+            environ: of the process.
+            columns: width of the terminal; None: ``COLUMNS``, else 80.
+        """
+        if not stream.isatty():
+            return cls()
+        named = environ.get("COLUMNS", "")
+        width = columns or (int(named) if named.isdecimal() and named.isascii() else 0) or 80
+        color = not environ.get("NO_COLOR") and environ.get("TERM") != "dumb"
+        return cls(color=color, width=max(_NARROWEST, width))
+
+    def paint(self, text: str, *tones: str) -> str:
+        """Text in colours, where they may be used."""
+        if not self.color or not tones:
+            return text
+        return f"\x1b[{';'.join(_CODES[tone] for tone in tones)}m{text}\x1b[0m"
+
+
+PLAIN = Style()
+
+
+def verdict(value: Verdict, style: Style = PLAIN) -> str:
+    """Findings as a linter shows them, those that deny first, then one line that sums up."""
+    ordered = sorted(value.findings, key=lambda finding: (_rank(finding), str(finding.location or ""), finding.rule))
+    lines = [line for finding in ordered for line in _finding(finding, style)]
+    lines.append(_summary(value, style))
+    return _joined(lines)
+
+
+def _rank(finding: Finding) -> int:
+    if finding.blocking:
+        return 0
+    return 3 if finding.waived_by else 2 if finding.severity == "info" else 1
+
+
+def label(finding: Finding) -> str:
+    """What a finding means here: ``denied``, ``warning``, ``info`` or ``waived``."""
+    return ("denied", "warning", "info", "waived")[_rank(finding)]
+
+
+def _finding(finding: Finding, style: Style) -> list[str]:
+    tone = {"denied": "red", "warning": "yellow", "info": "cyan", "waived": "dim"}[label(finding)]
+    where = visible(str(finding.location)) if finding.location else visible(".".join(map(str, finding.path)))
+    head = f"{style.paint(where, 'bold')}: " if where else ""
+    rule, message = visible(finding.rule), visible(finding.message)
+    lines = [f"{head}{style.paint(label(finding), tone)} {style.paint(rule, 'bold')}: {message}"]
+    if finding.fix:
+        lines += _block("fix", finding.fix, style)
+    if finding.waived_by:
+        lines += _block("waiver", finding.waived_by, style)
+    if finding.level == "advisory" and finding.severity == "deny":
+        lines += _block("note", "the rule is advisory here, so it does not deny", style)
+    if finding.docs:
+        lines += _block("docs", finding.docs, style)
+    return lines
+
+
+def _block(name: str, text: str, style: Style) -> list[str]:
+    first, *rest = visible_lines(text)
+    indent = " " * (len(name) + 4)
+    return [f"  {style.paint(name + ':', 'dim')} {first}", *(indent + line for line in rest)]
+
+
+def _summary(value: Verdict, style: Style) -> str:
+    counts: dict[str, int] = {}
+    for finding in value.findings:
+        counts[label(finding)] = counts.get(label(finding), 0) + 1
+    decision = {"allow": "allowed", "warn": "allowed with warnings", "deny": "denied"}[value.decision]
+    tone = {"allow": "green", "warn": "yellow", "deny": "red"}[value.decision]
+    found = ", ".join(f"{counts[name]} {name}" for name in ("denied", "warning", "info", "waived") if name in counts)
+    rules = f"{_plural(len(value.rules), 'rule')} of stage {value.stage}{f' ({found})' if found else ''}"
+    return (
+        f"{visible(value.subject)}: {style.paint(decision, tone, 'bold')} by {rules}; {visible(value.engine)}, "
+        f"environment {visible(value.environment)}, policies {value.policies.short}"
+    )
+
+
+def _plural(count: int, noun: str) -> str:
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
+def error(value: TrtopsError, style: Style = PLAIN) -> str:
+    """An error: where, what, what to do next; every problem of an :class:`InputError`; the end of a builder's log."""
+    problems = value.problems if isinstance(value, InputError) else ()
+    lines = [line for problem in problems for line in _problem(problem, style)]
+    where = f"{style.paint(visible(str(value.where)), 'bold')}: " if value.where else ""
+    lines.append(f"{where}{style.paint('error', 'red', 'bold')}: {visible(value.what)}")
+    if value.fix and not any(problem.fix == value.fix for problem in problems):
+        lines += _block("fix", value.fix, style)
+    if isinstance(value, BuildFailed) and value.log.strip():
+        tail = visible_lines(value.log.strip())[-_LOG_LINES:]
+        lines += [style.paint("  the builder's last words:", "dim"), *(f"    {line}" for line in tail)]
+    return _joined(lines)
+
+
+def _problem(problem: Problem, style: Style) -> list[str]:
+    where = style.paint(visible(str(problem.location)), "bold")
+    lines = [f"{where}: {style.paint('error', 'red')} {style.paint(problem.code, 'bold')}: {visible(problem.message)}"]
+    return [*lines, *_block("fix", problem.fix, style)] if problem.fix else lines
+
+
+def accuracy(value: AccuracyReport, style: Style = PLAIN) -> str:
+    """The checks, and the worst element always."""
+    result = style.paint("equal within tolerance", "green") if value.passed else style.paint("differs", "red", "bold")
+    samples = f"{_plural(value.count, 'sample')} (digest {value.samples.short})"
+    lines = [
+        f"accuracy: {result}, on {samples} against {visible(value.reference)}",
+        table(tables.accuracy_table(value), style).rstrip("\n"),
+        f"worst element: {visible(tables.worst_element(value))}",
+    ]
+    return _joined(lines)
+
+
+def benchmark(value: Benchmark, style: Style = PLAIN) -> str:
+    """Latency and throughput by batch size with 95 % intervals, then what was wrong with the measurement."""
+    head = f"benchmark: {visible(value.backend)} {visible(value.backend_version)} on {visible(value.device.label)}"
+    lines = [f"{head}, 95 % intervals in brackets", table(tables.benchmark_table(value), style).rstrip("\n")]
+    lines += [f"{style.paint('warning', 'yellow')}: {visible(warning)}" for warning in value.warnings]
+    return _joined(lines)
+
+
+def evidence(value: Evidence, style: Style = PLAIN) -> str:
+    """All that is known of one artifact."""
+    subject = f"{style.paint(visible(value.engine), 'bold')} for {visible(value.target.id)}"
+    made_from = f"from spec {value.spec.short}, model {value.model.short}, plan {value.plan.short}"
+    lines = [
+        f"{subject}: artifact {value.artifact.short}, {size(value.size_bytes)}",
+        f"{made_from}; recorded {instant(value.created)} by trtops {visible(value.trtops)}",
+    ]
+    if value.unverified:
+        lines.append(f"{style.paint('not verified', 'yellow')}: {visible(value.unverified)}")
+    if value.accuracy:
+        lines.append(accuracy(value.accuracy, style).rstrip("\n"))
+    if value.benchmark:
+        lines.append(benchmark(value.benchmark, style).rstrip("\n"))
+    return _joined(lines)
+
+
+def stages(rows: Sequence[StageRow], style: Style = PLAIN) -> str:
+    """The table that a long work ends with."""
+    return table(tables.stage_table(rows), style)
+
+
+def status(bindings: Sequence[Binding], style: Style = PLAIN, *, now: int) -> str:
+    """What runs where. ``now`` in epoch seconds."""
+    if not bindings:
+        return "nothing is released yet\n"
+    return table(tables.status_table(bindings, now=now), style)
+
+
+def history(bindings: Sequence[Binding], style: Style = PLAIN) -> str:
+    """Every move of one channel, the newest first."""
+    if not bindings:
+        return "nothing is released yet\n"
+    return table(tables.history_table(bindings), style)
+
+
+def table(value: Table, style: Style = PLAIN) -> str:
+    """Lay a table out. Cells are made harmless here; markup in them is not interpreted."""
+    from io import StringIO
+
+    from rich.console import Console
+    from rich.table import Table as RichTable
+    from rich.text import Text
+
+    rich = RichTable(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold", title_justify="left")
+    for number, heading in enumerate(value.headings):
+        justify = "right" if number in value.right else "left"
+        rich.add_column(Text(visible(heading)), justify=justify, overflow="fold", no_wrap=style.width is None)  # type: ignore[arg-type]
+    for number, row in enumerate(value.rows):
+        tone = _TONES[value.tones[number]] if value.tones else None
+        rich.add_row(*(Text(visible(cell)) for cell in row), style=tone)
+    out = StringIO()
+    console = Console(
+        file=out,
+        width=style.width or _UNWRAPPED,
+        force_terminal=style.color,
+        color_system="standard" if style.color else None,
+        no_color=not style.color,
+        legacy_windows=False,
+        _environ={},
+    )
+    if value.title:
+        console.print(Text(visible(value.title), style="bold"))
+    console.print(rich)
+    return _joined(out.getvalue().splitlines())
+
+
+def _joined(lines: Sequence[str]) -> str:
+    return "".join(f"{line.rstrip()}\n" for line in lines)

@@ -59,7 +59,16 @@ class BuildRequest(Value):
 
 
 class BuildResult(Value):
-    """What a builder says of the engine that it wrote; ``format`` is its media type, ``notes`` go into the steps."""
+    """What a builder says of the engine that it wrote.
+
+    Attributes:
+        backend_version: of the library.
+        device: that it was built on, or for where the backend needs none.
+        inputs, outputs: the engine's bindings.
+        format: media type of the file.
+        notes: what has to be known of the build, in words; they follow the steps in the sidecar.
+        extra: what the backend wants to find in the sidecar when it loads.
+    """
 
     backend_version: str
     device: Device
@@ -67,6 +76,7 @@ class BuildResult(Value):
     outputs: tuple[TensorInfo, ...]
     format: str = "application/octet-stream"
     notes: tuple[str, ...] = ()
+    extra: dict[str, str] = Field(default_factory=dict)
 
 
 class Sidecar(Value):

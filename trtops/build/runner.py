@@ -198,6 +198,7 @@ def _sidecar(plan: BuildPlan, done: Done, artifact: Digest, size: int) -> Sideca
         profiles=plan.profiles,
         steps=done.steps,
         format=result.format,
+        extra=result.extra,
     )
 
 

@@ -11,7 +11,7 @@ import socket
 import threading
 import time
 from collections import deque
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -278,10 +278,8 @@ def exchange(served: Served, raw: bytes, *, head: bool = False) -> list[Reply]:
     """Send bytes, close the sending half only after the answers, and read all answers until the server closes."""
     replies = []
     with served.connect() as sock, sock.makefile("rb") as stream:
-        try:
+        with suppress(BrokenPipeError, ConnectionResetError):
             sock.sendall(raw)
-        except (BrokenPipeError, ConnectionResetError):
-            pass
         while (reply := read_reply(stream, head=head)) is not None:
             replies.append(reply)
     return replies

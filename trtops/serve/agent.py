@@ -24,7 +24,7 @@ from trtops.release import layout
 from trtops.release.documents import Channel
 from trtops.release.trust import TrustedChannel
 from trtops.serve.faults import UnknownModel
-from trtops.serve.pull import Pulled, pull
+from trtops.serve.pull import Pulled, Secrets, pull
 from trtops.serve.reconcile import (
     Confirm,
     Failure,
@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from trtops.executor.port import Engines
     from trtops.registry.port import Registry, Watch
     from trtops.release.root import Root
+    from trtops.release.sealing import Identity
     from trtops.serve.pull import Artifacts
     from trtops.serve.snapshot import Snapshots
 
@@ -61,6 +62,7 @@ class Duty:
         root: the trusted keys.
         poll: seconds between two looks at a pointer when no watch calls.
         grace: seconds that a missing or expired pointer is borne before health says degraded.
+        identity: opens the secrets of the runtime configs, in memory; None: they stay references.
     """
 
     environment: str
@@ -69,6 +71,7 @@ class Duty:
     channel: str = "stable"
     poll: float = 15.0
     grace: float = 300.0
+    identity: Identity | None = None
 
 
 @dataclass
@@ -114,6 +117,7 @@ class Agent:
         self._store = store
         self._snapshots = snapshots
         self._backend_of = cache(backend_of or select.backend)
+        self._secrets = Secrets(duty.root, duty.identity) if duty.identity is not None else None
         self._wall = wall
         self._clock = clock
         self._states: dict[str, State] = {name: State() for name in duty.engines}
@@ -152,6 +156,14 @@ class Agent:
         self._wake.put(None)
         if self._thread.is_alive():
             self._thread.join()
+
+    def settings(self, name: str) -> dict[str, Any] | None:
+        """The runtime config of an engine as it runs, secrets opened: for the service that this agent lives in.
+
+        Plain data with ``pydantic.SecretStr`` in place of each reference. None: nothing runs, or no identity was given.
+        """
+        pulled = self._pulled.get(name)
+        return pulled.settings if pulled is not None else None
 
     # What front ends ask (trtops.serve.routes.Health and Control).
 
@@ -335,7 +347,7 @@ class Agent:
         """Pull, load, warm up and swap. Whatever fails leaves what runs as it is."""
         state = self._states[name]
         try:
-            pulled = pull(trusted, body, self._registry.read, self._store, self._backend_of)
+            pulled = pull(trusted, body, self._registry.read, self._store, self._backend_of, self._secrets)
             self._hand_over(name, pulled, pointed)
         except Exception as error:
             if not isinstance(error, TrtopsError):
@@ -391,7 +403,7 @@ class Agent:
             body = documents.get(layout.pointer(channel))
             # Time 0 comes before every expiry: it must not cause an outage (design §4.8), and nothing new comes of it.
             pointed = Pointed.of(trusted.update_pointer(body, 0))
-            pulled = pull(trusted, body or b"", documents.get, self._store, self._backend_of)
+            pulled = pull(trusted, body or b"", documents.get, self._store, self._backend_of, self._secrets)
             self._hand_over(name, pulled, pointed)
         except Exception as error:
             if not isinstance(error, TrtopsError):

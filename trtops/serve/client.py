@@ -165,7 +165,9 @@ def _call(
         raise DeadlineExceeded(f"no answer within {timeout:g} s", where=url) from None
     except (OSError, http.client.HTTPException) as error:
         raise Unavailable(
-            f"cannot talk to the server: {str(error) or type(error).__name__}", where=url, fix="start it with trtops serve"
+            f"cannot talk to the server: {str(error) or type(error).__name__}",
+            where=url,
+            fix="start it with trtops serve",
         ) from None
     finally:
         connection.close()

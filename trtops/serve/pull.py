@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Protocol
 
 from trtops.errors import NotLoadable
-from trtops.release import layout
+from trtops.release import layout, sealing
 from trtops.release.fetch import fetch_proofs
 from trtops.serve.reconcile import apply_override, in_order
 
@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from trtops.backend.port import Backend, Session
     from trtops.digest import Digest
     from trtops.release.documents import ConfigRelease, EngineRelease, ReleasedArtifact
+    from trtops.release.fetch import Readable
+    from trtops.release.root import Root
+    from trtops.release.sealing import Identity
     from trtops.release.trust import TrustedChannel
     from trtops.spec.engine import Batching
 
@@ -44,6 +47,8 @@ class Pulled:
         batching: the spec's, with the config's changes.
         open_session: loads it; called by the executor, once for each instance.
         documents: registry name -> bytes of all documents that vouch for it, the pointer included.
+        settings: the config as plain data, its secrets opened (``pydantic.SecretStr``); None without an identity. It
+            lives in this process's memory only.
     """
 
     release: EngineRelease
@@ -52,6 +57,27 @@ class Pulled:
     batching: Batching
     open_session: Callable[[], Session]
     documents: dict[str, bytes]
+    settings: dict[str, Any] | None = field(default=None, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Secrets:
+    """Who may open the secrets of this environment, and whose seals are trusted."""
+
+    root: Root
+    identity: Identity
+
+    def resolve(self, config: ConfigRelease, documents: Readable) -> dict[str, Any]:
+        """A config with its secrets opened.
+
+        Raises:
+            TrustError: a secret is forged, misplaced, or sealed to others.
+            Unavailable: a secret is missing, or the registry is away.
+        """
+        place = {"engine": config.engine, "environment": config.environment}
+        return sealing.resolve(
+            config.config, lambda path: sealing.fetch_secret(documents, self.root, self.identity, path=path, **place)
+        )
 
 
 class _Recorder:
@@ -74,6 +100,7 @@ def pull(
     read: Callable[[str], bytes | None],
     store: Artifacts,
     backend_of: Callable[[str], Backend],
+    secrets: Secrets | None = None,
 ) -> Pulled:
     """Verify and fetch what a channel's pointer names.
 
@@ -83,6 +110,7 @@ def pull(
         read: reads a document by its name in the registry.
         store: where artifacts are.
         backend_of: makes a backend by its name.
+        secrets: opens the config's secrets; None: they stay references.
 
     Raises:
         TrustError: a document does not hold (the publisher, or whoever can write to the registry).
@@ -103,7 +131,8 @@ def pull(
     path = store.path(sidecar.artifact)
     trusted.accept_artifact(artifact.target, sidecar.artifact, path.stat().st_size)
     batching = apply_override(release.batching, config.config.batching)
-    return Pulled(release, config, artifact, batching, lambda: backend.load(path, sidecar), documents.found)
+    settings = None if secrets is None else secrets.resolve(config, documents)
+    return Pulled(release, config, artifact, batching, lambda: backend.load(path, sidecar), documents.found, settings)
 
 
 def choose(release: EngineRelease, backend_of: Callable[[str], Backend]) -> tuple[ReleasedArtifact, Backend]:

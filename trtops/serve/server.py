@@ -227,9 +227,9 @@ async def _serve(settings: ServeSettings, engines: Engines, agent: Agent, output
 
 async def _settle(agent: Agent, seconds: float, stop: asyncio.Event) -> None:
     """Wait until the agent has looked at every engine, the time is over, or the process has to stop."""
-    settled = asyncio.get_running_loop().run_in_executor(None, agent.settled, seconds)
+    settled = asyncio.ensure_future(asyncio.to_thread(agent.settled, seconds))
     stopped = asyncio.ensure_future(stop.wait())
-    await asyncio.wait({settled, stopped}, return_when=asyncio.FIRST_COMPLETED)
+    await asyncio.wait((settled, stopped), return_when=asyncio.FIRST_COMPLETED)
     stopped.cancel()
 
 

@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 import zipfile
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -20,7 +21,6 @@ from trtops.spec.engine import EngineSpec
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from pathlib import Path
 
 WHEEL = "rapidocr-onnxruntime==1.4.4"
 PPOCR_SHA256 = "e47acedf663230f8863ff1ab0e64dd2d82b838fceb5957146dab185a89d6215c"
@@ -94,7 +94,9 @@ def files(folder: Path) -> list[str]:
 
 
 def ppocr(folder: Path) -> Path:
-    """The PP-OCR text-direction classifier, from its wheel by pip."""
+    """The PP-OCR text-direction classifier, from its wheel by pip; ``TRTOPS_PPOCR`` is its path on a host without an index."""
+    if local := os.environ.get("TRTOPS_PPOCR"):
+        return Path(local)
     path = folder / "cls.onnx"
     if not path.exists():
         command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--only-binary=:all:"]

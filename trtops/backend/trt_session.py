@@ -50,7 +50,8 @@ class _Buffer:
         import numpy as np
 
         raw = (ctypes.c_uint8 * (math.prod(shape) * DTYPES[dtype][1])).from_address(self.host)
-        return np.ndarray(shape, dtype=np.dtype(carrier(dtype)), buffer=raw)
+        array: NDArray[np.generic] = np.ndarray(shape, dtype=np.dtype(carrier(dtype)), buffer=memoryview(raw))
+        return array
 
     def free(self) -> None:
         """Give it back. Idempotent."""

@@ -1,0 +1,208 @@
+"""TensorRT on the GPU of this machine, through the build's child process: real engines, real refusals."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper
+
+from tests.support.builds import engine_spec, files, linear, model_of, plan_for, ppocr, save, value
+from trtops.backend.onnxruntime import OnnxRuntimeBackend
+from trtops.backend.tensorrt import TensorRtBackend
+from trtops.build.plan import BuildPlan, plan
+from trtops.build.runner import Built, Limits, build
+from trtops.digest import Digest
+from trtops.errors import BuildFailed, InputError, NotLoadable, Retryable
+from trtops.spec.engine import EngineSpec, Precision, Target
+from trtops.store import Store
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+pytestmark = [pytest.mark.gpu, pytest.mark.service]
+
+BACKEND = TensorRtBackend()
+LEVEL_0 = {"optimization_level": 0}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _here() -> None:
+    status = BACKEND.status(Target(backend="tensorrt"))
+    if not status.can_load:
+        pytest.skip(str(status.reason))
+
+
+def _spec(ranges: dict[str, Any] | None = None, **changes: Any) -> EngineSpec:
+    return engine_spec("tensorrt", ranges, **{"builder": LEVEL_0, "memory": {"workspace": "256MiB"}, **changes})
+
+
+def _plan(path: Path, spec: EngineSpec) -> BuildPlan:
+    version = str(BACKEND.status(spec.targets[0]).version)
+    digest = Digest.of_file(path)
+    return plan(spec, spec.targets[0], model=digest, backend_version=version, device=BACKEND.device())
+
+
+def _build(model: onnx.ModelProto, folder: Path, spec: EngineSpec | None = None, **limits: Any) -> Built:
+    path = save(model, folder / "model.onnx")
+    store = Store(folder / "store")
+    return build(_plan(path, spec or _spec()), model=path, store=store, limits=Limits(**limits))
+
+
+def test_status_and_device() -> None:
+    device = BACKEND.device()
+    assert device.kind == "gpu"
+    assert device.compute_capability
+    assert device.sm_count
+    assert device.driver
+    assert BACKEND.status(Target(backend="tensorrt")).reason is None
+    for target, words in (
+        ({"version": "1.0"}, "asks for TensorRT 1.0, here is"),
+        ({"compute_capability": "1.0"}, "compute capability 1.0, here is"),
+        ({"gpu": {"name": "Voodoo", "compute_capability": device.compute_capability}}, "asks for Voodoo, here is"),
+    ):
+        status = BACKEND.status(Target.model_validate({"backend": "tensorrt", **target}))
+        assert not status.can_build
+        assert words in str(status.reason)
+
+
+def test_engine_computes_what_the_model_says(tmp_path: Path) -> None:
+    sidecar = _build(linear(), tmp_path).sidecar
+    assert sidecar.device == BACKEND.device()
+    session = BACKEND.load(Store(tmp_path / "store").path(sidecar.artifact), sidecar)
+    assert session.inputs[0].shape == ("N", 4)
+    reference = OnnxRuntimeBackend(threads=1).reference(tmp_path / "model.onnx")
+    random = np.random.default_rng(0)
+    for rows in (1, 8, 3, 8, 1):
+        x = random.normal(size=(rows, 4)).astype(np.float32)
+        np.testing.assert_allclose(session.run({"x": x})["y"], reference.run({"x": x})["y"], atol=1e-5)
+    kept = session.run({"x": np.ones((2, 4), np.float32)})["y"]
+    before = kept.copy()
+    session.run({"x": np.zeros((2, 4), np.float32)})
+    np.testing.assert_array_equal(kept, before)
+    strided = np.ones((2, 8), np.float32)[:, ::2]
+    np.testing.assert_array_equal(session.run({"x": strided})["y"], before)
+    for words, inputs in {
+        "missing": {},
+        "float64": {"x": np.ones((1, 4))},
+        r"\[1, 5\]": {"x": np.ones((1, 5), np.float32)},
+        "outside of profile": {"x": np.ones((9, 4), np.float32)},
+    }.items():
+        with pytest.raises(InputError, match=words):
+            session.run(inputs)
+    session.close()
+    session.close()
+    with pytest.raises(Retryable, match="closed"):
+        session.run({"x": np.ones((1, 4), np.float32)})
+
+
+def test_two_profiles_switch_with_the_shape(tmp_path: Path) -> None:
+    profiles = [
+        {"name": "wide", "inputs": {"x": {"min": [1, 4], "opt": [32, 4], "max": [64, 4]}}},
+        {"name": "one", "inputs": {"x": {"min": [1, 4], "opt": [1, 4], "max": [1, 4]}}},
+    ]
+    sidecar = _build(linear(), tmp_path, _spec(profiles=profiles)).sidecar
+    session = BACKEND.load(Store(tmp_path / "store").path(sidecar.artifact), sidecar)
+    reference = OnnxRuntimeBackend(threads=1).reference(tmp_path / "model.onnx")
+    for rows, profile in ((1, 1), (64, 0), (1, 1), (2, 0)):
+        x = np.full((rows, 4), rows, np.float32)
+        np.testing.assert_allclose(session.run({"x": x})["y"], reference.run({"x": x})["y"], atol=1e-3)
+        assert f"profile={profile}" in repr(session)
+
+
+def test_many_sessions_give_their_memory_back(tmp_path: Path) -> None:
+    from trtops.backend import cuda_device
+
+    cudart = cuda_device.runtime()
+    ranges = {"x": {"min": [1, 4], "opt": [2, 4], "max": [1 << 22, 4]}}  # 64 MiB in, 48 MiB out
+    sidecar = _build(linear(), tmp_path, _spec(ranges)).sidecar
+    path = Store(tmp_path / "store").path(sidecar.artifact)
+    free = []
+    for _ in range(6):
+        session = BACKEND.load(path, sidecar)
+        session.run({"x": np.ones((1, 4), np.float32)})
+        session.close()
+        free.append(int(cuda_device.checked(cudart, cudart.cudaMemGetInfo())[0]))
+    assert free[1] - free[-1] < 64 << 20
+
+
+def test_other_version_and_device_are_refused_by_name(tmp_path: Path) -> None:
+    sidecar = _build(linear(), tmp_path).sidecar
+    path = Store(tmp_path / "store").path(sidecar.artifact)
+    with pytest.raises(NotLoadable, match=r"built by TensorRT 0\.1, here is"):
+        BACKEND.load(path, sidecar.model_copy(update={"backend_version": "0.1"}))
+    other = sidecar.device.model_copy(update={"name": "NVIDIA Voodoo"})
+    with pytest.raises(NotLoadable, match=r"built for NVIDIA Voodoo.*, here is NVIDIA"):
+        BACKEND.load(path, sidecar.model_copy(update={"device": other}))
+    path.write_bytes(path.read_bytes()[:-100])
+    with pytest.raises(NotLoadable, match="cannot load the engine"):
+        BACKEND.load(path, sidecar)
+
+
+def test_bindings_that_the_sidecar_gets_wrong(tmp_path: Path) -> None:
+    sidecar = _build(linear(), tmp_path).sidecar
+    path = Store(tmp_path / "store").path(sidecar.artifact)
+    wrong = sidecar.inputs[0].model_copy(update={"dtype": "int8"})
+    with pytest.raises(NotLoadable, match="bindings"):
+        BACKEND.load(path, sidecar.model_copy(update={"inputs": (wrong,)}))
+    with pytest.raises(NotLoadable, match="profiles"):
+        BACKEND.load(path, sidecar.model_copy(update={"profiles": sidecar.profiles * 2}))
+
+
+def test_refusals_name_the_node_and_the_fix(tmp_path: Path) -> None:
+    magic = helper.make_node("Magic", ["x"], ["y"], name="magic_1", domain="my.own")
+    with pytest.raises(BuildFailed, match="no such operator") as caught:
+        _build(model_of([magic], [value("x", ["N", 4])], [value("y", ["N", 4])]), tmp_path / "a")
+    assert caught.value.where == "node 'magic_1' (Magic)"
+    text = model_of(
+        [helper.make_node("Identity", ["x"], ["y"])],
+        [value("x", ["N", 4], TensorProto.STRING)],
+        [value("y", ["N", 4], TensorProto.STRING)],
+    )
+    with pytest.raises(BuildFailed, match="element type"):
+        _build(text, tmp_path / "b")
+    with pytest.raises(BuildFailed, match=r"workspace is not set"):
+        _build(linear(), tmp_path / "c", _spec(memory={}))
+    with pytest.raises(BuildFailed, match="no DLA"):
+        _build(linear(), tmp_path / "d", _spec(memory={"workspace": "1MiB", "dla": "1MiB"}))
+    with pytest.raises(BuildFailed, match="no plugin 'Nothing_TRT'"):
+        _build(linear(), tmp_path / "e", _spec(builder={**LEVEL_0, "plugins": [{"name": "Nothing_TRT"}]}))
+    for folder in "abcde":
+        assert files(tmp_path / folder / "store") == []
+
+
+def test_precision_is_never_ignored() -> None:
+    target = Target(backend="tensorrt")
+    assert BACKEND.refusal(target, Precision(mode="tf32")) is None
+    for mode in ("fp16", "bf16", "int8", "fp8"):
+        assert mode in str(BACKEND.refusal(target, Precision(mode=mode)))
+
+
+def test_memory_of_the_child_is_watched(tmp_path: Path) -> None:
+    with pytest.raises(BuildFailed, match="bytes of memory, 200000000 are allowed"):
+        _build(linear(), tmp_path, memory_bytes=200_000_000)
+    assert files(tmp_path / "store") == []
+
+
+@pytest.mark.network
+def test_ppocr(tmp_path: Path) -> None:
+    path = ppocr(tmp_path)
+    ranges = {"x": {"min": [1, 3, 48, 192], "opt": [8, 3, 48, 192], "max": [32, 3, 48, 192]}}
+    store = Store(tmp_path / "store")
+    spec = _spec(ranges, memory={"workspace": "1GiB"})
+    built = build(_plan(path, spec), model=path, store=store)
+    assert build(_plan(path, spec), model=path, store=store).cached
+    session = BACKEND.load(store.path(built.sidecar.artifact), built.sidecar)
+    reference = OnnxRuntimeBackend().reference(path)
+    random = np.random.default_rng(1)
+    for rows in (1, 8, 32):
+        x = random.normal(size=(rows, 3, 48, 192)).astype(np.float32)
+        name = built.sidecar.outputs[0].name
+        np.testing.assert_allclose(session.run({"x": x})[name], reference.run({"x": x})[name], atol=1e-4)
+
+
+def test_plan_of_the_cpu_differs(tmp_path: Path) -> None:
+    path = save(linear(), tmp_path / "m.onnx")
+    assert _plan(path, _spec()).key != plan_for(path).key

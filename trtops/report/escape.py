@@ -8,6 +8,7 @@ import re
 # encode them), line and paragraph separators, marks that reorder text (bidirectional controls: what is shown would not
 # be what is there), and the byte order mark.
 _HARMFUL = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff\ud800-\udfff]")
+_NO_BYTES = re.compile("[\ud800-\udc7f\udd00-\udfff]")
 
 
 def visible(text: str) -> str:
@@ -18,6 +19,11 @@ def visible(text: str) -> str:
 def visible_lines(text: str) -> list[str]:
     """The lines of a text, each of them made harmless; tabs become four blanks."""
     return [visible(line.expandtabs(4)) for line in re.split(r"\r\n|\n|\r", text)]
+
+
+def path_bytes(text: str) -> bytes:
+    """Bytes of a path: those that the file system gave where it is not UTF-8 (PEP 383)."""
+    return _NO_BYTES.sub("\ufffd", text).encode("utf-8", "surrogateescape")
 
 
 def _escape(character: str) -> str:

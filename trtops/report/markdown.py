@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     from trtops.policy.verdict import Verdict
     from trtops.report.rows import StageRow, Table
 
-_SPECIAL = re.compile(r"[\\`*_{}\[\]()#+!|<>~&$]")
+_SPECIAL = re.compile(r"[\\`*_{}\[\]#+!|<>~&$]")
+_LINK = re.compile(r"https://[A-Za-z0-9._~:/?#=%-]+")
 _MARKS = {"denied": "❌", "warning": "⚠️", "info": "ℹ️", "waived": "☑️"}  # noqa: RUF001 - emoji
 
 
@@ -59,7 +60,8 @@ def _verdict(value: Verdict) -> str:
         if finding.waived_by:
             lines.append(f"  - waiver: {inline(finding.waived_by)}")
         if finding.docs:
-            lines.append(f"  - docs: {inline(finding.docs)}")
+            link = f"<{finding.docs}>" if _LINK.fullmatch(finding.docs) else inline(finding.docs)
+            lines.append(f"  - docs: {link}")
     return "\n".join(lines).rstrip() + "\n"
 
 

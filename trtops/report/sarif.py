@@ -12,7 +12,7 @@ from urllib.parse import quote
 import trtops
 from trtops.digest import digest_of
 from trtops.errors import InputError, Location
-from trtops.report.escape import visible
+from trtops.report.escape import path_bytes, visible
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -114,13 +114,13 @@ def _location(file: str, line: int, column: int) -> dict[str, Any]:
 
 def _uri(file: str) -> str:
     """A path as a URI reference; relative paths stay relative, and no first segment reads as a scheme."""
-    path = quote(file.replace("\\", "/").removeprefix("./").encode("utf-8", "surrogateescape"), safe="/-._~")
+    path = quote(path_bytes(file.replace("\\", "/").removeprefix("./")), safe="/-._~")
     return f"file://{path}" if path.startswith("/") else path
 
 
 def _fingerprint(parts: list[str], seen: dict[str, int]) -> dict[str, str]:
     """Digest of the parts and of how many equal ones came before."""
-    key = digest_of([part.encode("utf-8", "surrogateescape").hex() for part in parts]).value
+    key = digest_of([path_bytes(part).hex() for part in parts]).value
     seen[key] = seen.get(key, 0) + 1
     return {_FINGERPRINT: f"{key}:{seen[key]}"}
 

@@ -145,7 +145,8 @@ def error(value: TrtopsError, style: Style = PLAIN) -> str:
 
 def _problem(problem: Problem, style: Style) -> list[str]:
     where = style.paint(visible(str(problem.location)), "bold")
-    lines = [f"{where}: {style.paint('error', 'red')} {style.paint(problem.code, 'bold')}: {visible(problem.message)}"]
+    code = style.paint(visible(problem.code), "bold")
+    lines = [f"{where}: {style.paint('error', 'red')} {code}: {visible(problem.message)}"]
     return [*lines, *_block("fix", problem.fix, style)] if problem.fix else lines
 
 

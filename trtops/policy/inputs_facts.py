@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from math import ceil
 from typing import TYPE_CHECKING
 
 from trtops.digest import Value
 from trtops.policy.inputs import Numbers, version_numbers
 
 if TYPE_CHECKING:
-    from trtops.spec.engine import EngineSpec, Profile, Target
+    from trtops.spec.engine import EngineSpec, Profile, Slo, Target
     from trtops.spec.engine import Queue as SpecQueue
 
 Shape = tuple[int, ...]
@@ -23,10 +24,11 @@ class GpuFacts(Value):
 
 
 class SloFacts(Value):
-    """What a target must reach: p99 in microseconds, rows a second."""
+    """What a target must reach: p99 in microseconds, rows a second (and in thousandths of a row, rounded up)."""
 
     p99_us: int | None
     throughput: float | None
+    throughput_milli: int | None
 
 
 class TargetFacts(Value):
@@ -173,6 +175,11 @@ class SpecFacts(Value):
     execution: ExecutionFacts
 
 
+def _slo(slo: Slo) -> SloFacts:
+    milli = None if slo.throughput is None else ceil(slo.throughput * 1000)
+    return SloFacts(p99_us=slo.p99, throughput=slo.throughput, throughput_milli=milli)
+
+
 def target_facts(target: Target) -> TargetFacts:
     """Resolve a target."""
     gpu = target.gpu
@@ -186,7 +193,7 @@ def target_facts(target: Target) -> TargetFacts:
         if gpu
         else None,
         compute_capability=version_numbers(target.compute_capability),
-        slo=SloFacts(p99_us=slo.p99, throughput=slo.throughput) if slo else None,
+        slo=_slo(slo) if slo else None,
         needs_gpu=target.backend in ("tensorrt", "tensorrt_rtx"),
     )
 

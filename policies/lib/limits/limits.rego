@@ -18,3 +18,18 @@ tier := input.tier if data.limits.tiers[input.tier]
 tier := data.limits.strictest if not data.limits.tiers[input.tier]
 
 known if data.limits.tiers[input.tier]
+
+# A limit in MiB, in bytes; a limit in milliseconds, in microseconds. Null where there is none.
+default bytes(_) := null
+
+bytes(key) := limit * 1048576 if {
+	limit := value(key)
+	is_number(limit)
+}
+
+default microseconds(_) := null
+
+microseconds(key) := limit * 1000 if {
+	limit := value(key)
+	is_number(limit)
+}

@@ -1,0 +1,70 @@
+# METADATA
+# scope: package
+# title: A package is named with one exact version
+# description: |
+#   A range or a wildcard is another package tomorrow. The digest would stop the build then; an exact version
+#   keeps it building. A platform owner may also list the packages that are allowed.
+# custom:
+#   severity: deny
+#   since: 0.1.0
+#   remediation: |
+#     Write `pypi://NAME==VERSION/path/in/wheel` with one release's version.
+package trtops.source.packages_exact
+
+import data.trtops.lib.facts
+import data.trtops.lib.sources
+
+needs := [{"fact": ["facts", "sources"], "kind": "list of maps", "path": ["model"]}]
+
+findings contains finding if some finding in facts.malformed(needs)
+
+findings contains finding if {
+	some finding in facts.malformed_each(
+		sources.within,
+		[
+			{"fact": ["package"], "kind": "map?", "path": []},
+			{"fact": ["links"], "kind": "list of maps", "path": []},
+		],
+	)
+}
+
+findings contains {
+	"message": sprintf("package %s is not named with one exact version", [sources.text_of(source.package, "name")]),
+	"path": sources.path(source),
+} if {
+	some source in packages
+	not exact(source.package)
+}
+
+findings contains {
+	"message": sprintf("package %s is not among those that are allowed", [sources.text_of(source.package, "name")]),
+	"path": sources.path(source),
+} if {
+	some source in packages
+	not allowed(source.package)
+}
+
+findings contains {
+	"message": sprintf("the URI names no file within package %s", [sources.text_of(source.package, "name")]),
+	"path": sources.path(source),
+} if {
+	some source in packages
+	not facts.part(source.package, ["member"]) != ""
+}
+
+# A source by `pypi:` without a readable package is in here as well, as one that is not exact.
+packages := {source |
+	some source in facts.list(["facts", "sources"])
+	some link in sources.links(source)
+	link.scheme == "pypi"
+}
+
+exact(package_) if {
+	package_.exact == true
+	is_string(package_.version)
+	package_.version != ""
+}
+
+allowed(_) if count(data.sources.packages) == 0
+
+allowed(package_) if package_.name in data.sources.packages

@@ -1,0 +1,32 @@
+# METADATA
+# scope: package
+# title: The largest batch is within the tier's limit
+# description: |
+#   A large batch is good for throughput and bad for everybody who waits for it. How far that may go follows from
+#   the tier.
+# custom:
+#   severity: deny
+#   since: 0.1.0
+#   remediation: |
+#     Lower `batching.max_batch`, or raise the tier.
+package trtops.spec.max_batch_bounded
+
+import data.trtops.lib.batching
+import data.trtops.lib.facts
+import data.trtops.lib.limits
+import data.trtops.lib.text
+
+needs := batching.needs(["max_batch"], "count")
+
+findings contains finding if some finding in facts.malformed(needs)
+
+findings contains facts.placed(
+	sprintf("max_batch is %d, tier %s allows %s", [rows, limits.tier, text.number(limits.value("max_batch"))]),
+	["batching", "max_batch"],
+	place.origin,
+) if {
+	some place in batching.places
+	rows := place.values.max_batch
+	facts.is_count(rows)
+	not facts.at_most(rows, limits.value("max_batch"))
+}

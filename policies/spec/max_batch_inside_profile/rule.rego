@@ -1,0 +1,33 @@
+# METADATA
+# scope: package
+# title: The largest batch is inside a profile
+# description: |
+#   The batcher puts up to `max_batch` rows together. If no profile takes that many, the batch cannot run, and
+#   every request in it fails.
+# custom:
+#   severity: deny
+#   since: 0.1.0
+#   remediation: |
+#     Raise the profile's largest shape, or lower `batching.max_batch`.
+package trtops.spec.max_batch_inside_profile
+
+import data.trtops.lib.batching
+import data.trtops.lib.facts
+
+needs := array.concat(
+	batching.needs(["max_batch"], "count"),
+	[{"fact": ["facts", "profiles"], "kind": "list of maps", "path": ["profiles"]}],
+)
+
+findings contains finding if some finding in facts.malformed(needs)
+
+findings contains facts.placed(
+	sprintf("max_batch is %d, which no profile takes (%s)", [rows, batching.ranges]),
+	["batching", "max_batch"],
+	place.origin,
+) if {
+	some place in batching.places
+	rows := place.values.max_batch
+	facts.is_count(rows)
+	not batching.fits(rows)
+}

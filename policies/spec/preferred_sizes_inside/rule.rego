@@ -1,0 +1,48 @@
+# METADATA
+# scope: package
+# title: Preferred batch sizes can be reached
+# description: |
+#   The batcher aims at preferred sizes. One above `max_batch` is never reached, and one outside every profile
+#   cannot run.
+# custom:
+#   severity: deny
+#   since: 0.1.0
+#   remediation: |
+#     Take the size out of `batching.preferred`, or raise `max_batch` and the profile.
+package trtops.spec.preferred_sizes_inside
+
+import data.trtops.lib.batching
+import data.trtops.lib.facts
+
+needs := array.concat(
+	array.concat(batching.needs(["preferred"], "list of counts"), batching.needs(["max_batch"], "count")),
+	[{"fact": ["facts", "profiles"], "kind": "list of maps", "path": ["profiles"]}],
+)
+
+findings contains finding if some finding in facts.malformed(needs)
+
+findings contains facts.placed(
+	sprintf("preferred size %d is above max_batch, which is %d", [rows, largest]),
+	["batching", "preferred", index],
+	place.origin,
+) if {
+	some place in batching.places
+	some index, rows in sizes(place)
+	largest := batching.effective(place, "max_batch")
+	facts.is_count(largest)
+	not facts.at_most(rows, largest)
+}
+
+findings contains facts.placed(
+	sprintf("preferred size %d is taken by no profile (%s)", [rows, batching.ranges]),
+	["batching", "preferred", index],
+	place.origin,
+) if {
+	some place in batching.places
+	some index, rows in sizes(place)
+	not batching.fits(rows)
+}
+
+default sizes(_) := []
+
+sizes(place) := place.values.preferred if facts.is_kind(place.values.preferred, "list of counts")

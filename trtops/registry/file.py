@@ -1,6 +1,7 @@
 """A registry in a folder: one folder an environment, one file a document. The default; needs no server.
 
-Layout: ``ROOT/ENVIRONMENT/SEGMENT/…/SEGMENT.json``. Files get the permissions of the umask, so that services of other
+Layout: ``ROOT/ENVIRONMENT/SEGMENT/…/SEGMENT.json``, with a ``~`` before a segment that starts with a dot, and after a
+folder's that ends in ``.json``. Files get the permissions of the umask, so that services of other
 users can read them with the usual 022. Several processes may use it at once, also over a file system that is shared
 and has working locks. A writer that is killed leaves the old document or the new one.
 """
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 _LOCK = ".lock"
 _TEMPORARY = ".tmp-*"
 _SUFFIX = ".json"
-_FOLDER = ".json~"
+_MARK = "~"  # no name has it: keeps a folder from looking like a document, and both from looking like a lock
 _ABSENT = (FileNotFoundError, NotADirectoryError)
 
 
@@ -104,9 +105,12 @@ class FileRegistry:
         found: list[str] = []
         try:
             for folder, _, files in os.walk(self._folder, onerror=_raise):
-                above = Path(folder).relative_to(self._folder).parts
-                segments = [part.removesuffix("~") for part in above]
-                found += ["/".join([*segments, file.removesuffix(_SUFFIX)]) for file in files if file.endswith(_SUFFIX)]
+                segments = [_unmarked(part) for part in Path(folder).relative_to(self._folder).parts]
+                found += [
+                    "/".join([*segments, _unmarked(file.removesuffix(_SUFFIX))])
+                    for file in files
+                    if file.endswith(_SUFFIX)
+                ]
         except _ABSENT:
             return ()
         except OSError as error:
@@ -120,9 +124,8 @@ class FileRegistry:
 
     def _path(self, name: str) -> Path:
         *folders, last = checked_name(name).split("/")
-        # A folder whose name ends like a document's file gets a mark that no name can have.
-        parts = [f"{part}~" if f"{part}~".endswith(_FOLDER) else part for part in folders]
-        return self._folder.joinpath(*parts, last + _SUFFIX)
+        parts = [f"{_marked(part)}{_MARK if part.endswith(_SUFFIX) else ''}" for part in folders]
+        return self._folder.joinpath(*parts, _marked(last) + _SUFFIX)
 
     def _write(self, name: str, body: bytes) -> None:
         path = self._path(name)
@@ -150,6 +153,14 @@ class FileRegistry:
             yield
         finally:
             lock.release()
+
+
+def _marked(segment: str) -> str:
+    return f"{_MARK}{segment}" if segment.startswith(".") else segment
+
+
+def _unmarked(part: str) -> str:
+    return part.removeprefix(_MARK).removesuffix(_MARK)
 
 
 def _raise(error: OSError) -> None:

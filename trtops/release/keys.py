@@ -111,9 +111,20 @@ class KeyStore:
         """
         if self._root.exists():
             return load_root(self._root)
-        root = root_of({role: self.signer(role).public for role in ROLES})
+        root = self._own_root()
         write_durably(self._root, [root.canonical_bytes() + b"\n"])
         return root
+
+    def self_made(self) -> bool:
+        """Whether the trusted keys are this folder's own and nobody else's: keys that were made on first use.
+
+        Raises:
+            as :meth:`root`.
+        """
+        return self.root() == self._own_root()
+
+    def _own_root(self) -> Root:
+        return root_of({role: self.signer(role).public for role in ROLES})
 
 
 class KeyRing:

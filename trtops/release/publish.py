@@ -212,7 +212,8 @@ def _head(registry: Documents, root: Root, channel: Channel) -> _Head:
     raw = registry.read(name)
     if raw is not None:
         return _Head(raw, read_binding(raw, root, channel, name))
-    # Deleted pointer: starting again at generation 1 would be refused by every service that has seen more.
+    # Deleted pointer: starting again at generation 1 would be refused by every service that has seen more. (Two first
+    # releases of a channel at once look the same: the winner's is then generation 2, which harms nobody.)
     found = []
     for document, body in bodies(registry, layout.bindings(channel)):
         found.append((read_binding(body, root, channel, document), body))

@@ -1,0 +1,91 @@
+"""Killed at any write, a publisher loses nothing: readers see the old or the new release, and a re-run finishes."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.support.crash import SCENARIOS
+from tests.support.releases import CHANNEL, NOW
+from trtops.errors import InputError
+from trtops.registry.file import FileRegistry
+from trtops.release.fetch import fetch, fetch_proofs, history, status
+from trtops.release.keys import KeyStore, load_root
+from trtops.release.root import ROLES
+from trtops.release.trust import TrustedChannel
+
+BEFORE = {"first": 0, "next": 2, "rollback": 2, "refresh": 2}
+
+
+def _generation(home: Path) -> int:
+    """What a reader with the right keys sees: a whole release, or none."""
+    registry = FileRegistry(home, "dev")
+    if registry.read("channels/cls/stable") is None:
+        return 0
+    root = load_root(home / "root.json")
+    assert status(registry, root, CHANNEL, NOW).state == "released"
+    service = fetch(TrustedChannel(root, CHANNEL), registry, NOW)
+    fetch_proofs(service, registry, "onnxruntime")
+    assert len(history(registry, root, CHANNEL)) == service.binding.generation
+    return service.binding.generation
+
+
+def _leftovers(home: Path) -> list[Path]:
+    return [path for path in home.rglob(".tmp-*") if path.parent in {home / "keys", home / "dev/channels/cls"}]
+
+
+def _points(folder: Path, scenario: str) -> list[dict[str, str]]:
+    """Where each child was killed, with its folder; in the last one it was not."""
+    command = [sys.executable, "-B", "-m", "tests.support.crash", str(folder / "points"), scenario]
+    root = Path(__file__).parents[2]
+    done = subprocess.run(command, cwd=root, capture_output=True, text=True, check=False, timeout=110)
+    assert done.returncode == 0, done.stderr
+    points = [json.loads(line) for line in done.stdout.splitlines()]
+    assert {"open", "os.rename", "fsync"} <= {point["died_at"] for point in points}
+    assert points[-1]["died_at"] is None
+    return points
+
+
+def _run_again(scenario: str, home: Path) -> str:
+    _, again = SCENARIOS[scenario]
+    try:
+        again(home)
+    except InputError as error:
+        return str(error)
+    return ""
+
+
+@pytest.mark.service
+@pytest.mark.parametrize("scenario", sorted(BEFORE))
+def test_killed_at_each_write_in_turn(tmp_path: Path, scenario: str) -> None:
+    before, seen = BEFORE[scenario], []
+    for point in _points(tmp_path, scenario):
+        home = Path(point["home"])
+        present = _generation(home)
+        seen.append(present)
+        done_before = present == before + 1
+        refusal = _run_again(scenario, home)
+        # Once it has moved, going back again has nothing to do, and a second refresh is a second move.
+        assert ("binds what runs already" in refusal) is (scenario == "rollback" and done_before)
+        assert _generation(home) == before + 1 + (scenario == "refresh" and done_before)
+        assert _leftovers(home) == []
+    assert seen == sorted(seen)  # once new, new for good
+    assert {seen[0], seen[-1]} == {before, before + 1} == set(seen)
+
+
+@pytest.mark.service
+def test_killed_while_making_keys(tmp_path: Path) -> None:
+    for point in _points(tmp_path, "keys"):
+        home = Path(point["home"])
+        kept = {path.name: path.read_bytes() for path in (home / "keys").glob("*.pem")}
+        root = KeyStore(home).root()
+        assert root == load_root(home / "root.json")
+        assert {role: KeyStore(home).signer(role).key_id for role in ROLES} == {
+            role: root.roles[role].keys[0] for role in ROLES
+        }
+        assert kept.items() <= {path.name: path.read_bytes() for path in (home / "keys").glob("*.pem")}.items()
+        assert list((home / "keys").glob(".tmp-*")) == []

@@ -71,7 +71,7 @@ class SourceFacts(Value):
         local: every link is a local file.
         absolute: a local path from the root of the file system.
         escapes: a local path that leaves the folder of the engine by ``..``.
-        package: for ``pypi:``.
+        wheel: for ``pypi:``: the package, its version and the file in its wheel.
         sha256: digest that the spec pins; null where it pins none.
         size_bytes: size if it is known without fetching; null where it is not.
     """
@@ -84,7 +84,7 @@ class SourceFacts(Value):
     local: bool
     absolute: bool
     escapes: bool
-    package: Package | None
+    wheel: Package | None
     sha256: str | None
     size_bytes: int | None
 
@@ -196,7 +196,7 @@ def _source(
         absolute=any(link.scheme == "file" and link.path.startswith(("/", "~")) for link in links),
         escapes=any(link.scheme == "file" and _escapes(link.path) for link in links)
         or (package is not None and _escapes(package.member)),
-        package=package,
+        wheel=package,
         sha256=sha256,
         size_bytes=sizes.get(uri),
     )

@@ -22,34 +22,34 @@ findings contains finding if {
 	some finding in facts.malformed_each(
 		sources.within,
 		[
-			{"fact": ["package"], "kind": "map?", "path": []},
+			{"fact": ["wheel"], "kind": "map?", "path": []},
 			{"fact": ["links"], "kind": "list of maps", "path": []},
 		],
 	)
 }
 
 findings contains {
-	"message": sprintf("package %s is not named with one exact version", [sources.text_of(source.package, "name")]),
+	"message": sprintf("package %s is not named with one exact version", [sources.text_of(source.wheel, "name")]),
 	"path": sources.path(source),
 } if {
 	some source in packages
-	not exact(source.package)
+	not exact(source.wheel)
 }
 
 findings contains {
-	"message": sprintf("package %s is not among those that are allowed", [sources.text_of(source.package, "name")]),
+	"message": sprintf("package %s is not among those that are allowed", [sources.text_of(source.wheel, "name")]),
 	"path": sources.path(source),
 } if {
 	some source in packages
-	not allowed(source.package)
+	not allowed(source.wheel)
 }
 
 findings contains {
-	"message": sprintf("the URI names no file within package %s", [sources.text_of(source.package, "name")]),
+	"message": sprintf("the URI names no file within package %s", [sources.text_of(source.wheel, "name")]),
 	"path": sources.path(source),
 } if {
 	some source in packages
-	not facts.part(source.package, ["member"]) != ""
+	not facts.part(source.wheel, ["member"]) != ""
 }
 
 # A source by `pypi:` without a readable package is in here as well, as one that is not exact.
@@ -59,12 +59,12 @@ packages := {source |
 	link.scheme == "pypi"
 }
 
-exact(package_) if {
-	package_.exact == true
-	is_string(package_.version)
-	package_.version != ""
+exact(wheel) if {
+	wheel.exact == true
+	is_string(wheel.version)
+	wheel.version != ""
 }
 
 allowed(_) if count(data.sources.packages) == 0
 
-allowed(package_) if package_.name in data.sources.packages
+allowed(wheel) if wheel.name in data.sources.packages

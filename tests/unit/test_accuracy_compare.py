@@ -211,7 +211,7 @@ def test_verify_runs_every_sample_at_every_point() -> None:
     assert report.reference == "onnxruntime 1.23, optimisations off"
     assert [shapes["x"][0] for shapes in session.runs[::2]] == [1, 1, 1, 1, 2, 2, 4]
     assert report.elements == 3 * 12
-    assert told == ["verify default/min 0/3", "verify default/opt 1/3", "verify default/max 2/3", "verify 3/3"]
+    assert told == ["default/min 0/3", "default/opt 1/3", "default/max 2/3", "compared 3/3"]
 
 
 def test_verify_sees_a_fault_that_shows_at_one_batch_size_only() -> None:

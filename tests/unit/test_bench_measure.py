@@ -87,12 +87,12 @@ def test_quantiles_are_those_of_the_times() -> None:
     assert row.p99.value == pytest.approx(1990, rel=0.02)
 
 
-def test_slow_engines_stop_at_five_times_the_duration() -> None:
+def test_slow_engines_stop_at_three_times_the_duration() -> None:
     result = bench(lambda _: 300 * MS, duration="1s")
     (row,) = result.rows
     assert FEWEST_RUNS < row.runs < MIN_RUNS
-    assert row.runs == 17
-    assert any("17 runs are too few for p99" in warning for warning in result.warnings)
+    assert row.runs == 10
+    assert any("10 runs are too few for p99" in warning for warning in result.warnings)
 
 
 def test_very_slow_engines_run_a_few_times_all_the_same() -> None:
@@ -107,7 +107,7 @@ def test_fast_engines_are_bounded_in_runs(monkeypatch: pytest.MonkeyPatch) -> No
 def test_warm_up_ends_when_latency_is_steady() -> None:
     clock = Clock()
     timing = time_runs(
-        Engine(clock, lambda run: MS * (100 - run if run < 90 else 10)), work(), clock, warmup=2000 * MS, duration=MS
+        Engine(clock, lambda run: MS * (100 - run if run < 90 else 10)), work(), clock, warmup=3000 * MS, duration=MS
     )
     assert timing.steady
     assert 90 <= timing.warmup_runs < 130
@@ -171,7 +171,7 @@ def test_the_resolution_of_a_clock_that_stands_still_is_zero() -> None:
 def test_progress_names_each_batch_size() -> None:
     told: list[str] = []
     bench(lambda _: MS, works=(work(1), work(8)), progress=lambda step: told.append(step.phase))
-    assert told == ["bench batch 1", "bench batch 8", "bench"]
+    assert told == ["batch 1", "batch 8", "measured"]
 
 
 def test_conditions_are_read_from_files_and_their_absence_is_no_error(tmp_path: Path) -> None:

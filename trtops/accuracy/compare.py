@@ -287,7 +287,7 @@ def verify(
     tally = Tally(accuracy.atol, accuracy.rtol, {str(name): bound for name, bound in accuracy.metric.items()})
     todo = points(profiles, reference.inputs)
     for number, point in enumerate(todo):
-        progress(Progress(phase=f"verify {point.profile}/{point.name}", done=number, total=len(todo)))
+        progress(Progress(phase=f"{point.profile}/{point.name}", done=number, total=len(todo)))
         for batch in samples.batches(point.shapes):
             expected = reference.run(batch)
             actual = candidate.run(_converted(batch, reference.inputs, candidate.inputs))
@@ -295,7 +295,7 @@ def verify(
                 have = _same_type(actual[info.name], theirs, info)
                 _require_shape(info, expected[info.name], have, point)
                 tally.add(info, expected[info.name], have, profile=point.profile, point=point.name)
-    progress(Progress(phase="verify", done=len(todo), total=len(todo)))
+    progress(Progress(phase="compared", done=len(todo), total=len(todo)))
     return tally.report(reference_name or accuracy.reference, samples)
 
 

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 MIN_RUNS = 50
 MAX_RUNS = 200_000
 FEWEST_RUNS = 5
-STRETCH = 5
+STRETCH = 3
 """How many times the duration a measurement (and the warm-up) may take to come to enough runs (to be steady)."""
 
 _WINDOW = 10  # warm-up: medians of two windows of so many runs are compared, of slow engines three
@@ -90,11 +90,11 @@ def measure(
     rows: list[BatchMeasurement] = []
     warnings: list[str] = []
     for number, work in enumerate(workload):
-        progress(Progress(phase=f"bench batch {work.batch}", done=number, total=len(workload)))
+        progress(Progress(phase=f"batch {work.batch}", done=number, total=len(workload)))
         timing = time_runs(session, work, clock, warmup=settings.warmup * 1000, duration=settings.duration * 1000)
         rows.append(summarise(work, timing))
         warnings += timing_warnings(rows[-1], timing, tick)
-    progress(Progress(phase="bench", done=len(workload), total=len(workload)))
+    progress(Progress(phase="measured", done=len(workload), total=len(workload)))
     warnings += condition_warnings(before, conditions())
     return Benchmark(
         device=device,
@@ -108,7 +108,7 @@ def measure(
 def time_runs(session: Session, work: Work, clock: Clock, *, warmup: int, duration: int) -> Timing:
     """Warm up, then time runs. ``warmup`` and ``duration`` in nanoseconds.
 
-    Runs go on for ``duration`` at least and until there are :data:`MIN_RUNS`; for five times ``duration`` at most,
+    Runs go on for ``duration`` at least and until there are :data:`MIN_RUNS`; for three times ``duration`` at most,
     unless there are fewer than :data:`FEWEST_RUNS` by then; never more than :data:`MAX_RUNS`.
     """
     with _no_garbage_collection():
@@ -133,7 +133,7 @@ def _enough(runs: int, elapsed: int, duration: int) -> bool:
 
 
 def _warm_up(session: Session, work: Work, clock: Clock, warmup: int) -> tuple[int, bool]:
-    """Run for ``warmup`` at least and until two windows of runs have medians within 5 %; five times that at most."""
+    """Run for ``warmup`` at least and until two windows of runs have medians within 5 %; three times that at most."""
     recent: list[int] = []
     runs, start = 0, clock()
     last = start

@@ -1,0 +1,275 @@
+"""The planner's state: tickets, buckets, engines and lanes. Data only; what happens to it is in :mod:`.planner`.
+
+Nothing here locks, reads a clock or does I/O. Times are monotonic seconds that the caller hands in.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+from trtops.executor.cost import Cost
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable
+
+    from trtops.spec.engine import Batching
+
+NEW: Final = 0
+QUEUED: Final = 1
+RUNNING: Final = 2
+DONE: Final = 3
+_PHASES: Final = ("new", "queued", "running", "done")
+
+Reason = Literal["full", "preferred", "delay", "idle", "deadline", "drain"]
+"""Why a batch was released."""
+
+RejectReason = Literal["queue-full"]
+ExpireReason = Literal["timeout", "deadline"]
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """How the requests of one engine are put together.
+
+    Attributes:
+        max_batch: rows of a batch at most.
+        preferred: batch sizes (rows, ascending) that are released at once when the device is idle.
+        delay: seconds that the oldest request of a bucket waits for company at most.
+        max_size: requests that may wait.
+        timeout: seconds that a request without a deadline of its own may wait; 0: for ever.
+        late: what becomes of it then: ``reject`` answers it with an error, ``delay`` serves it after all others.
+        priorities: levels; 0 is the most urgent.
+        ageing: seconds of waiting that lift a request by one level.
+    """
+
+    max_batch: int = 1
+    preferred: tuple[int, ...] = ()
+    delay: float = 0.0
+    max_size: int = 512
+    timeout: float = 0.0
+    late: Literal["reject", "delay"] = "reject"
+    priorities: int = 1
+    ageing: float = 0.05
+
+    @classmethod
+    def of(cls, batching: Batching, *, max_batch: int) -> Policy:
+        """Read the spec's section, with ``max_batch`` rows at most (what the engine's profiles allow).
+
+        A delay is cut to half of the queue's timeout, else a lone request would time out while it waits for company.
+        The lowest level reaches the top after half of the timeout, so ageing always comes before the timeout.
+        """
+        timeout = batching.queue.timeout / 1e6
+        rows = min(max_batch, batching.max_batch)
+        delay = batching.max_queue_delay / 1e6
+        return cls(
+            max_batch=rows,
+            preferred=tuple(sorted({size for size in batching.preferred if size <= rows})),
+            delay=min(delay, timeout / 2) if timeout else delay,
+            max_size=batching.queue.max_size,
+            timeout=timeout,
+            late=batching.queue.on_timeout,
+            priorities=batching.priorities,
+            ageing=timeout / (2 * batching.priorities) if timeout else cls.ageing_default(),
+        )
+
+    @staticmethod
+    def ageing_default() -> float:
+        """Seconds a level where no timeout gives a measure."""
+        return 0.05
+
+
+class Ticket:
+    """A request in the planner.
+
+    Attributes:
+        rows: rows that it takes of a batch.
+        priority: its level, 0 the most urgent.
+        deadline: monotonic seconds by which it has to be answered; None: the policy's timeout counts.
+        payload: whatever the executor wants to find again.
+        enqueued: when it came.
+        bucket: where it waits or waited.
+        phase: new, queued, running or done. Done means that its one answer is decided.
+        late: it waited too long and was put behind all others.
+        offset: its first row in the batch that it runs in.
+    """
+
+    __slots__ = ("bucket", "deadline", "enqueued", "late", "offset", "payload", "phase", "priority", "rows")
+
+    def __init__(self, rows: int = 1, priority: int = 0, deadline: float | None = None, payload: Any = None) -> None:  # noqa: ANN401 - the executor's own
+        """Make a ticket that is in no queue yet."""
+        self.rows = rows
+        self.priority = priority
+        self.deadline = deadline
+        self.payload = payload
+        self.enqueued = 0.0
+        self.bucket: Bucket | None = None
+        self.phase = NEW
+        self.late = False
+        self.offset = 0
+
+    def __repr__(self) -> str:
+        """Show where it is."""
+        due = "" if self.deadline is None else f", due {self.deadline:.6f}"
+        return f"Ticket({_PHASES[self.phase]}, {self.rows} rows, priority {self.priority}, at {self.enqueued:.6f}{due})"
+
+
+class Bucket:
+    """Requests of one engine and one shape that may run together, first in, first out in each level.
+
+    Attributes:
+        levels: a queue for each priority; the last one is for those that are late.
+        rows, count: of the requests that wait (those taken back leave the queues later, lazily; ``dead`` of them).
+        deadlines: heap of ``(deadline, number, ticket)``, lazily cleaned.
+        due: when it has to be released at the latest; infinity while nothing waits.
+        ready: it is in :attr:`State.ready`.
+    """
+
+    __slots__ = ("count", "dead", "deadlines", "due", "engine", "levels", "ready", "rows", "shape")
+
+    def __init__(self, engine: EngineQueue, shape: Hashable) -> None:
+        """Make an empty bucket."""
+        self.engine = engine
+        self.shape = shape
+        self.levels: tuple[deque[Ticket], ...] = tuple(deque() for _ in range(engine.policy.priorities + 1))
+        self.rows = 0
+        self.count = 0
+        self.dead = 0
+        self.deadlines: list[tuple[float, int, Ticket]] = []
+        self.due = math.inf
+        self.ready = False
+
+    def __repr__(self) -> str:
+        """Show what waits."""
+        ready = ", ready" if self.ready else ""
+        return f"Bucket({self.shape!r}: {self.count} requests, {self.rows} rows{ready})"
+
+
+class EngineQueue:
+    """The requests of one engine (one generation of it) and where it may run.
+
+    Attributes:
+        lanes: numbers of the lanes that hold a session of it, in the order of preference.
+        timeouts: requests under the policy's timeout, oldest first, lazily cleaned.
+        armed: :attr:`State.timers` holds an entry for ``timeouts``.
+        queued: requests that wait. ``running``: batches on lanes.
+        draining: what waits is released at once, nothing new comes.
+        trigger: rows at which a bucket is ready without a look at the clock.
+    """
+
+    __slots__ = (
+        "armed",
+        "buckets",
+        "cost",
+        "draining",
+        "lanes",
+        "name",
+        "owner",
+        "policy",
+        "queued",
+        "running",
+        "timeouts",
+        "trigger",
+    )
+
+    def __init__(self, name: str, policy: Policy, *, cost: Cost | None = None, owner: Any = None) -> None:  # noqa: ANN401 - the executor's own
+        """Make the queue of an engine that holds no lane yet. ``owner`` is handed back with every launch."""
+        self.name = name
+        self.policy = policy
+        self.cost = cost or Cost()
+        self.owner = owner
+        self.lanes: list[int] = []
+        self.buckets: dict[Hashable, Bucket] = {}
+        self.timeouts: deque[Ticket] = deque()
+        self.armed = False
+        self.queued = 0
+        self.running = 0
+        self.draining = False
+        smallest = policy.preferred[0] if policy.preferred else policy.max_batch
+        self.trigger = smallest if policy.delay > 0 else 0
+
+    def __repr__(self) -> str:
+        """Show its load."""
+        draining = ", draining" if self.draining else ""
+        waiting = [bucket for bucket in self.buckets.values() if bucket.count]
+        return (
+            f"EngineQueue({self.name}: {self.queued} queued, {self.running} running, lanes {self.lanes}"
+            f"{draining}, {waiting})"
+        )
+
+
+class State:
+    """Everything that the planner knows.
+
+    Attributes:
+        lanes: whether each lane is free; ``free`` counts those.
+        ready: buckets that may be released, in the order in which they became so.
+        dues: heap of ``(when, number, bucket)``: when a bucket becomes ready by time.
+        timers: heap of ``(when, number, ticket or engine)``: deadlines, and the oldest timeout of each engine.
+        live: tickets that wait or run.
+    """
+
+    __slots__ = ("dues", "engines", "free", "lanes", "live", "number", "ready", "timers")
+
+    def __init__(self, lanes: int = 1) -> None:
+        """Make a state with this many free lanes."""
+        self.lanes = [True] * lanes
+        self.free = lanes
+        self.engines: dict[int, EngineQueue] = {}
+        self.ready: dict[Bucket, None] = {}
+        self.dues: list[tuple[float, int, Bucket]] = []
+        self.timers: list[tuple[float, int, Ticket | EngineQueue]] = []
+        self.live = 0
+        self.number = 0
+
+    def __repr__(self) -> str:
+        """Show engines and lanes."""
+        lanes = "".join("." if free else "#" for free in self.lanes)
+        return f"State(lanes [{lanes}], {self.live} live, {list(self.engines.values())})"
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """Run these tickets together on this lane.
+
+    Attributes:
+        reason: why the batch was released now.
+        at: when.
+    """
+
+    engine: EngineQueue
+    shape: Hashable
+    lane: int
+    tickets: tuple[Ticket, ...]
+    rows: int
+    reason: Reason
+    at: float
+
+
+@dataclass(frozen=True, slots=True)
+class Reject:
+    """Refuse this ticket at the door."""
+
+    ticket: Ticket
+    reason: RejectReason
+
+
+@dataclass(frozen=True, slots=True)
+class Expire:
+    """Answer this ticket with an error now: its time is over. ``running``: its batch runs; drop what comes of it."""
+
+    ticket: Ticket
+    reason: ExpireReason
+    running: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """Nothing more to do before ``until``, unless something happens."""
+
+    until: float
+
+
+Action = Launch | Reject | Expire | Wait

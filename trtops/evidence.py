@@ -25,11 +25,13 @@ __all__ = [
     "Accuracy",
     "BatchMeasurement",
     "Benchmark",
+    "Carried",
     "Evidence",
     "Interval",
     "Reuse",
     "WorstElement",
     "assemble",
+    "carried",
     "evidence_from_bytes",
     "rebind",
     "reusable",
@@ -168,24 +170,69 @@ def reusable(
     """
     if evidence.accuracy is None or evidence.benchmark is None:
         return Reuse(ok=False, reason=f"it is not complete: {evidence.unverified or 'nothing was measured'}")
-    same_settings = evidence.spec == spec.digest() or evidence.settings == settings_digest(spec)
+    if reason := _mismatch(evidence, spec, sidecar, device):
+        return Reuse(ok=False, reason=reason)
+    measured = evidence.benchmark
     compared = (
-        (evidence.engine == spec.name, "it is of another engine"),
-        (evidence.artifact == sidecar.artifact, "the artifact changed"),
-        (evidence.plan == sidecar.plan, "the build plan changed"),
-        (evidence.device == device, f"it was measured on {evidence.device.label}"),
-        (evidence.benchmark.backend == sidecar.target.backend, "it was measured by another backend"),
+        (measured.backend == sidecar.target.backend, "it was measured by another backend"),
         (
-            evidence.benchmark.backend_version == backend_version,
-            f"it was measured by {evidence.benchmark.backend} {evidence.benchmark.backend_version}",
+            measured.backend_version == backend_version,
+            f"it was measured by {measured.backend} {measured.backend_version}",
         ),
-        (same_settings, "profiles, accuracy or benchmark settings changed"),
         (evidence.accuracy.samples == samples, "the samples changed"),
     )
     for holds, reason in compared:
         if not holds:
             return Reuse(ok=False, reason=reason)
     return Reuse(ok=True, reason="same artifact, device, backend, samples and settings")
+
+
+def _mismatch(evidence: Evidence, spec: EngineSpec, sidecar: Sidecar, device: Device) -> str:
+    """Why nothing of a record holds; empty if its parts may."""
+    compared = (
+        (evidence.engine == spec.name, "it is of another engine"),
+        (evidence.artifact == sidecar.artifact, "the artifact changed"),
+        (evidence.plan == sidecar.plan, "the build plan changed"),
+        (evidence.device == device, f"it was measured on {evidence.device.label}"),
+        (
+            evidence.spec == spec.digest() or evidence.settings == settings_digest(spec),
+            "profiles, accuracy or benchmark settings changed",
+        ),
+    )
+    return next((reason for holds, reason in compared if not holds), "")
+
+
+class Carried(Value):
+    """Parts of an older record that still hold; None for a part that has to be found anew."""
+
+    accuracy: Accuracy | None = None
+    benchmark: Benchmark | None = None
+
+
+def carried(
+    evidence: Evidence | None,
+    spec: EngineSpec,
+    sidecar: Sidecar,
+    device: Device,
+    *,
+    samples: Digest,
+    backend_version: str,
+) -> Carried:
+    """The parts of an older record that a new run would find again. Arguments as for :func:`reusable`.
+
+    Law: both parts are there exactly if the record is reusable.
+    """
+    if evidence is None or _mismatch(evidence, spec, sidecar, device):
+        return Carried()
+    accuracy, benchmark = evidence.accuracy, evidence.benchmark
+    if accuracy is not None and accuracy.samples != samples:
+        accuracy = None
+    if benchmark is not None and (benchmark.backend, benchmark.backend_version) != (
+        sidecar.target.backend,
+        backend_version,
+    ):
+        benchmark = None
+    return Carried(accuracy=accuracy, benchmark=benchmark)
 
 
 def rebind(evidence: Evidence, spec: EngineSpec, sidecar: Sidecar) -> Evidence:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, ParamSpec
 
 import typer
 
-from trtops.errors import BuildFailed, InputError, TrtopsError
+from trtops.errors import TrtopsError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -17,29 +17,6 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 
 INTERRUPTED = 130
-_CONTROL = {code: f"\\x{code:02x}" for code in (*range(0x20), 0x7F, *range(0x80, 0xA0)) if code not in (0x09, 0x0A)}
-
-
-def printable(text: str) -> str:
-    """Escape control characters, which a file's content could use to rewrite the terminal."""
-    return text.translate(_CONTROL)
-
-
-def describe(error: TrtopsError) -> str:
-    """Lay an error out for people: what, where, what to do next."""
-    problems = error.problems if isinstance(error, InputError) else ()
-    if problems:
-        lines = [f"{problem}" + (f"\n    {problem.fix}" if problem.fix else "") for problem in problems]
-        lines.append(f"error: {error.what}")
-    else:
-        lines = [f"error: {error.what}"]
-        if error.where:
-            lines.append(f"  where: {error.where}")
-    if isinstance(error, BuildFailed) and error.log:
-        lines += ["  the builder's last words:", *(f"    {line}" for line in error.log.splitlines()[-12:])]
-    if error.fix:
-        lines.append(f"  next: {error.fix}")
-    return printable("\n".join(lines))
 
 
 def guarded(command: Callable[P, int | None]) -> Callable[P, None]:
@@ -51,8 +28,7 @@ def guarded(command: Callable[P, int | None]) -> Callable[P, None]:
             code = command(*args, **kwargs) or 0
             sys.stdout.flush()
         except TrtopsError as error:
-            typer.echo(describe(error), err=True)
-            code = error.exit_code
+            code = complain(error)
         except KeyboardInterrupt:
             typer.echo("interrupted", err=True)
             code = INTERRUPTED
@@ -63,3 +39,22 @@ def guarded(command: Callable[P, int | None]) -> Callable[P, None]:
         raise typer.Exit(code)
 
     return run
+
+
+def complain(error: TrtopsError) -> int:
+    """Write an error to standard error.
+
+    Returns:
+        its exit code.
+    """
+    from trtops.report import text
+
+    sys.stdout.flush()
+    sys.stderr.write(text.error(error, text.Style.of(sys.stderr, os.environ)))
+    return error.exit_code
+
+
+def say(report: str) -> None:
+    """Write a report to standard output."""
+    sys.stdout.write(report)
+    sys.stdout.flush()

@@ -39,3 +39,8 @@ JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 OutputOption = Annotated[
     Path | None, typer.Option("--out", "-o", metavar="FILE", help="Write there, not to the terminal.")
 ]
+
+
+def named(engine: PolicyEngine | None) -> str | None:
+    """The setting that an option gives; None if it was not given."""
+    return engine.value if engine is not None else None

@@ -1,0 +1,278 @@
+"""Commands on engines: ship, check, build, verify, bench."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from trtops.cli.guard import complain, guarded, say
+from trtops.cli.options import (
+    EngineArgument,
+    EnginesArgument,
+    EnvironmentOption,
+    JsonOption,
+    OpaUrlOption,
+    PolicyEngineOption,
+    RebuildOption,
+    TargetOption,
+    named,
+)
+from trtops.cli.start import style, workspace
+
+if TYPE_CHECKING:
+    from trtops.workflow.build import TargetBuild
+    from trtops.workflow.check import Checked
+    from trtops.workflow.measure import Measured, Want
+    from trtops.workflow.ship import Shipment
+    from trtops.workflow.workspace import Workspace
+
+FreshOption = Annotated[bool, typer.Option("--fresh", help="Measure again what was measured before.")]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands of this module."""
+    for command in (ship, check, build, verify, bench):
+        app.command()(command)
+
+
+@guarded
+def ship(
+    engine: EngineArgument,
+    smoke: Annotated[
+        bool, typer.Option("--smoke", help="At the end, start a server from what was released and ask it once.")
+    ] = False,
+    environment: EnvironmentOption = None,
+    policy_engine: PolicyEngineOption = None,
+    opa_url: OpaUrlOption = None,
+    target: TargetOption = None,
+    rebuild: RebuildOption = False,
+    fresh: FreshOption = False,
+    json: JsonOption = False,
+) -> int:
+    """Take an engine through every stage.
+
+    Check, build, verify, bench, gate the evidence, sign, release; what is there already is reused.
+    """
+    from trtops.errors import TrtopsError
+    from trtops.workflow.check import folders_of
+    from trtops.workflow.ship import Options, Shipment
+    from trtops.workflow.ship import ship as run
+
+    flags = {"environment": environment, "engine": named(policy_engine), "opa_url": opa_url}
+    shipment = Shipment()
+    code = 0
+    with workspace(flags, quiet=json) as here:
+        (folder,) = folders_of(here, [engine])
+        options = Options(smoke=smoke, rebuild=rebuild, fresh=fresh, only=tuple(target or ()))
+        failure: TrtopsError | None = None
+        try:
+            run(here, folder, options, shipment)
+        except TrtopsError as error:
+            failure = error
+    show_shipment(shipment, json=json)
+    if failure is not None:
+        code = complain(failure)
+    return code
+
+
+def show_shipment(shipment: Shipment, *, json: bool) -> None:
+    """Print findings, the table of stages and the answer; or the stages as JSON."""
+    from trtops.report import answers, jsonout, text
+
+    if json:
+        say(jsonout.stages(shipment.rows))
+        return
+    for verdict in shipment.verdicts:
+        if verdict.findings:
+            say(text.verdict(verdict, style()))
+    if shipment.rows:
+        say(text.stages(shipment.rows, style()))
+    if shipment.answer is not None:
+        say(answers.plain(shipment.answer.outputs))
+
+
+@guarded
+def check(
+    engines: EnginesArgument = None,
+    environment: EnvironmentOption = None,
+    policy_engine: PolicyEngineOption = None,
+    opa_url: OpaUrlOption = None,
+    policies_from: Annotated[
+        str | None,
+        typer.Option("--policies-from", metavar="REF", help="Judge by the policies of this git revision."),
+    ] = None,
+    json: JsonOption = False,
+) -> int:
+    """Hold engines against models and policies.
+
+    Exit codes: 0 allowed, 1 denied, 2 could not decide.
+    """
+    from trtops.errors import TrtopsError
+    from trtops.report import jsonout, text
+    from trtops.workflow.check import check as run
+    from trtops.workflow.check import folders_of
+    from trtops.workflow.judge import open_gate
+
+    flags = {"environment": environment, "engine": named(policy_engine), "opa_url": opa_url}
+    checked: list[Checked] = []
+    codes = [0]
+    with (
+        workspace(flags, quiet=json) as here,
+        open_gate(here, policies_from=policies_from) as gate,
+    ):
+        for folder in folders_of(here, engines or ()):
+            try:
+                checked.append(run(here, folder, gate))
+            except TrtopsError as error:  # noqa: PERF203 - one wrong engine hides no other
+                codes.append(complain(error))
+    verdicts = [verdict for one in checked for verdict in one.verdicts]
+    if json:
+        say(jsonout.verdicts(verdicts))
+    else:
+        for verdict in verdicts:
+            say(text.verdict(verdict, style()))
+    codes += [1 for one in checked if one.denied]
+    return max(codes)
+
+
+@guarded
+def build(
+    engine: EngineArgument,
+    environment: EnvironmentOption = None,
+    policy_engine: PolicyEngineOption = None,
+    opa_url: OpaUrlOption = None,
+    target: TargetOption = None,
+    rebuild: RebuildOption = False,
+    timeout: Annotated[
+        float | None, typer.Option("--timeout", metavar="SECONDS", help="End a build after so long (default: 3600).")
+    ] = None,
+    memory: Annotated[
+        int | None, typer.Option("--memory", metavar="BYTES", help="Bound a build's memory (default: no bound).")
+    ] = None,
+) -> int:
+    """Build what this machine can build.
+
+    Each target in a child process; names the targets that it skips, and why.
+    """
+    from trtops.report import text
+    from trtops.report.rows import StageRow
+
+    flags = {"environment": environment, "engine": named(policy_engine), "opa_url": opa_url}
+    with workspace({**flags, "build_timeout": timeout, "build_memory": memory}) as here:
+        _, builds = _built(here, engine, target, rebuild=rebuild)
+    rows = []
+    for one in builds:
+        if one.built is None:
+            rows.append(StageRow(f"build {one.target.id}", f"skipped: {one.skipped}", None, None, "skipped"))
+            continue
+        word = "reused" if one.built.cached else "built"
+        outcome = "reused" if one.built.cached else "done"
+        sidecar = one.built.sidecar
+        rows.append(StageRow(f"build {one.target.id}", word, one.built.seconds, sidecar.artifact, outcome))  # type: ignore[arg-type]
+    say(text.stages(rows, style()))
+    for one in builds:
+        if one.built is not None and one.built.sidecar.steps:
+            steps = "".join(f"  {number}. {step}\n" for number, step in enumerate(one.built.sidecar.steps, start=1))
+            say(f"{one.target.id}: the model was changed before the build:\n{steps}")
+    return 0
+
+
+@guarded
+def verify(
+    engine: EngineArgument,
+    environment: EnvironmentOption = None,
+    policy_engine: PolicyEngineOption = None,
+    opa_url: OpaUrlOption = None,
+    target: TargetOption = None,
+    fresh: FreshOption = False,
+    json: JsonOption = False,
+) -> int:
+    """Compare outputs with ONNX Runtime's.
+
+    The original model with optimisations off, at min, opt and max of every profile; prints the worst element.
+    """
+    from trtops.workflow.measure import Want
+
+    want = Want(accuracy=True, benchmark=False, fresh=fresh)
+    flags = {"environment": environment, "engine": named(policy_engine), "opa_url": opa_url}
+    with workspace(flags, quiet=json) as here:
+        measured = _measured(here, engine, target, want)
+    _show_evidence(measured, json=json)
+    failed = [one for one in measured if one.evidence.accuracy is not None and not one.evidence.accuracy.passed]
+    return 1 if failed else 0
+
+
+@guarded
+def bench(
+    engine: EngineArgument,
+    environment: EnvironmentOption = None,
+    policy_engine: PolicyEngineOption = None,
+    opa_url: OpaUrlOption = None,
+    target: TargetOption = None,
+    fresh: FreshOption = False,
+    json: JsonOption = False,
+    html: Annotated[
+        typer.FileTextWrite | None,
+        typer.Option("--html", metavar="FILE", help="Also write a page with plots.", encoding="utf-8"),
+    ] = None,
+) -> int:
+    """Measure latency and throughput.
+
+    For each batch size of the spec, with 95 % confidence intervals.
+    """
+    from trtops.workflow.measure import Want
+
+    want = Want(accuracy=False, benchmark=True, fresh=fresh)
+    flags = {"environment": environment, "engine": named(policy_engine), "opa_url": opa_url}
+    with workspace(flags, quiet=json) as here:
+        measured = _measured(here, engine, target, want)
+    _show_evidence(measured, json=json)
+    if html is not None:
+        from trtops.report import html as pages
+
+        html.write(pages.page([one.evidence for one in measured]))
+    return 0
+
+
+def _built(
+    here: Workspace, engine: str, target: list[str] | None, *, rebuild: bool = False
+) -> tuple[Checked, tuple[TargetBuild, ...]]:
+    """Check an engine, refuse it if it is denied, and build its targets."""
+    from trtops.errors import Denied
+    from trtops.report import text
+    from trtops.workflow.build import build as run
+    from trtops.workflow.check import check as check_one
+    from trtops.workflow.check import folders_of
+    from trtops.workflow.judge import open_gate
+
+    (folder,) = folders_of(here, [engine])
+    with open_gate(here) as gate:
+        checked = check_one(here, folder, gate)
+    if checked.denied:
+        for verdict in checked.verdicts:
+            say(text.verdict(verdict, style()))
+        raise Denied(f"policies deny {checked.spec.name}", where=checked.engine.document.file)
+    return checked, run(here, checked, only=tuple(target or ()), rebuild=rebuild)
+
+
+def _measured(here: Workspace, engine: str, target: list[str] | None, want: Want) -> list[Measured]:
+    from trtops.workflow.measure import measure
+
+    checked, builds = _built(here, engine, target)
+    for one in builds:
+        if one.built is None:
+            typer.echo(f"{one.target.id}: skipped: {one.skipped}", err=True)
+    return [measure(here, checked, one, want) for one in builds if one.built is not None]
+
+
+def _show_evidence(measured: list[Measured], *, json: bool) -> None:
+    from trtops.report import jsonout, text
+
+    if json:
+        say(jsonout.evidence([one.evidence for one in measured]))
+        return
+    for one in measured:
+        if one.accuracy_reused or one.benchmark_reused:
+            say("evidence of an earlier run holds; --fresh measures again\n")
+        say(text.evidence(one.evidence, style()))

@@ -1,0 +1,124 @@
+"""Commands on releases: release, status, history, rollback."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from trtops.cli.guard import complain, guarded, say
+from trtops.cli.options import (
+    EngineArgument,
+    EnvironmentOption,
+    JsonOption,
+    OpaUrlOption,
+    PolicyEngineOption,
+    TargetOption,
+    named,
+)
+from trtops.cli.start import style, workspace
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands of this module."""
+    for command in (release, status, history, rollback):
+        app.command()(command)
+
+
+@guarded
+def release(
+    engine: EngineArgument,
+    environment: EnvironmentOption = None,
+    policy_engine: PolicyEngineOption = None,
+    opa_url: OpaUrlOption = None,
+    target: TargetOption = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Judge everything, publish nothing.")] = False,
+    json: JsonOption = False,
+) -> int:
+    """Gate the evidence, sign, move the channel.
+
+    What is built and measured already is reused.
+    """
+    from trtops.cli.engine import show_shipment
+    from trtops.errors import TrtopsError
+    from trtops.workflow.check import folders_of
+    from trtops.workflow.ship import Options, Shipment, ship
+
+    shipment = Shipment()
+    failure: TrtopsError | None = None
+    flags = {"environment": environment, "engine": named(policy_engine), "opa_url": opa_url}
+    with workspace(flags, quiet=json) as here:
+        (folder,) = folders_of(here, [engine])
+        try:
+            ship(here, folder, Options(only=tuple(target or ()), publish=not dry_run), shipment)
+        except TrtopsError as error:
+            failure = error
+    show_shipment(shipment, json=json)
+    return complain(failure) if failure is not None else 0
+
+
+@guarded
+def status(
+    engine: Annotated[str | None, typer.Argument(metavar="[ENGINE]", help="Only this engine.")] = None,
+    environment: EnvironmentOption = None,
+    json: JsonOption = False,
+) -> int:
+    """Show what each channel names now."""
+    from pathlib import Path
+
+    from trtops.report import jsonout, text
+    from trtops.workflow.release import problems_of
+    from trtops.workflow.release import status as run
+
+    with workspace({"environment": environment}, quiet=True) as here:
+        found = run(here, Path(engine).name if engine else None)
+        now = here.now()
+    bindings = [one.binding for one in found if one.binding is not None]
+    if json:
+        say(jsonout.bindings(bindings))
+    elif bindings or not found:
+        say(text.status(bindings, style(), now=now))
+    return max([0, *(complain(problem) for _, problem in problems_of(found))])
+
+
+@guarded
+def history(engine: EngineArgument, environment: EnvironmentOption = None, json: JsonOption = False) -> int:
+    """Show every move of a channel.
+
+    Newest first; the chain of signatures is verified.
+    """
+    from pathlib import Path
+
+    from trtops.report import jsonout, text
+    from trtops.workflow.release import history as run
+
+    with workspace({"environment": environment}, quiet=True) as here:
+        found = run(here, Path(engine).name)
+    say(jsonout.bindings(found) if json else text.history(found, style()))
+    return 0
+
+
+@guarded
+def rollback(
+    engine: EngineArgument,
+    to: Annotated[
+        int | None,
+        typer.Option("--to", metavar="GENERATION", help="Bring back this one (default: what ran before).", min=1),
+    ] = None,
+    environment: EnvironmentOption = None,
+) -> int:
+    """Bring back an earlier generation.
+
+    As a new generation, so that services take it; the engine and config releases are those of before.
+    """
+    from pathlib import Path
+
+    from trtops.workflow.release import rollback as run
+
+    with workspace({"environment": environment}, quiet=True) as here:
+        binding = run(here, Path(engine).name, to)
+    say(
+        f"{binding.engine}: generation {binding.generation} in {binding.environment} ({binding.reason}), "
+        f"release {binding.engine_release.short}, config {binding.config_release.short}\n"
+    )
+    return 0

@@ -1,0 +1,77 @@
+"""Commands that serve and ask: serve, infer."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from trtops.cli.guard import guarded, say
+from trtops.cli.options import EngineArgument, EnvironmentOption, JsonOption
+from trtops.cli.start import workspace
+
+DEFAULT_URL = "http://127.0.0.1:8000"
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands of this module."""
+    for command in (serve, infer):
+        app.command()(command)
+
+
+@guarded
+def serve(
+    engines: Annotated[
+        list[str] | None, typer.Argument(metavar="[ENGINE]...", help="What to serve; none: all that is released.")
+    ] = None,
+    environment: EnvironmentOption = None,
+    host: Annotated[str | None, typer.Option("--host", help="Address (default: the runtime config's).")] = None,
+    port: Annotated[
+        int | None,
+        typer.Option("--port", "-p", help="Port (default: the runtime config's); 0: a free one.", min=0, max=65535),
+    ] = None,
+    control_port: Annotated[
+        int, typer.Option("--control-port", help="Metrics and control calls, on loopback; 0: a free one.", min=0)
+    ] = 8001,
+    drain: Annotated[
+        float, typer.Option("--drain", metavar="SECONDS", help="What requests get after SIGTERM.", min=0)
+    ] = 30.0,
+    ready_json: Annotated[bool, typer.Option("--ready-json", help="Write the ready line as JSON.")] = False,
+) -> int:
+    """Serve what is released.
+
+    Follows the registry and swaps with no failed request. SIGTERM ends it in order: requests in flight finish.
+    """
+    from trtops.workflow.serve import Listen
+    from trtops.workflow.serve import serve as run
+
+    listen = Listen(host=host, port=port, control_port=control_port, drain=drain, ready_json=ready_json)
+    with workspace({"environment": environment}, quiet=True) as here:
+        return run(here, engines or (), listen)
+
+
+@guarded
+def infer(
+    engine: EngineArgument,
+    inputs: Annotated[
+        list[str] | None,
+        typer.Option("--input", "-i", metavar="NAME=VALUE", help="x=@file.npy, x=random or x=random[8,3,48,192]."),
+    ] = None,
+    url: Annotated[str, typer.Option("--url", help="The server.")] = DEFAULT_URL,
+    as_json: Annotated[bool, typer.Option("--json-tensors", help="Send numbers as JSON, not as bytes.")] = False,
+    seed: Annotated[int, typer.Option("--seed", help="Of random inputs.", min=0)] = 0,
+    json: JsonOption = False,
+) -> int:
+    """Ask a server once, print the answer."""
+    from pathlib import Path
+
+    from trtops.report import answers
+    from trtops.workflow.infer import infer as run
+
+    answer = run(url, Path(engine).name, inputs or (), binary=not as_json, seed=seed)
+    if json:
+        say(answers.as_json(answer.outputs, seconds=answer.seconds))
+    else:
+        say(answers.plain(answer.outputs))
+        say(f"{answer.model.name} generation {answer.model.version}, {answer.seconds * 1000:.1f} ms\n")
+    return 0

@@ -1,0 +1,163 @@
+"""``trtops build``: every target that this machine can build, in a child process, signed by the builder key."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from trtops.errors import InputError, TrustError
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    from trtops.backend.port import Backend, BackendStatus, Progress
+    from trtops.build.plan import BuildPlan
+    from trtops.build.runner import Built
+    from trtops.release.documents import Provenance
+    from trtops.spec.engine import Target
+    from trtops.workflow.check import Checked
+    from trtops.workflow.workspace import Workspace
+
+PROVENANCE = "provenance"
+"""Kind of the store's records that say, signed, who built an artifact: plan key -> DSSE envelope."""
+
+
+@dataclass(frozen=True)
+class TargetBuild:
+    """What became of one target.
+
+    Attributes:
+        target: of the spec.
+        status: what its backend can do here.
+        built: the engine; None if it was skipped.
+        provenance: the builder's statement on it, and ``envelope``, its signed bytes.
+        skipped: why it was not built here; None if it was.
+    """
+
+    target: Target
+    status: BackendStatus
+    built: Built | None = None
+    provenance: Provenance | None = None
+    envelope: bytes | None = None
+    skipped: str | None = None
+
+
+def build(
+    workspace: Workspace, checked: Checked, *, only: Collection[str] = (), rebuild: bool = False
+) -> tuple[TargetBuild, ...]:
+    """Build the targets of an engine, or find them in the store.
+
+    Args:
+        workspace: where.
+        checked: what policies allowed.
+        only: ids of targets; empty: all.
+        rebuild: build anew what is cached.
+
+    Raises:
+        InputError: the spec has no such target.
+        BuildFailed: the builder refused, crashed, hung, or ran out of memory or time.
+        IntegrityError: what the store has is damaged; ``rebuild`` replaces it.
+        StorageError: the engine could not be kept.
+    """
+    return tuple(_build(workspace, checked, target, rebuild=rebuild) for target in chosen(checked, only))
+
+
+def chosen(checked: Checked, only: Collection[str]) -> tuple[Target, ...]:
+    """Targets of a spec by id, in the spec's order; all of them where none is named.
+
+    Raises:
+        InputError: the spec has no such target.
+    """
+    known = [target.id for target in checked.spec.targets]
+    for name in only:
+        if name not in known:
+            raise InputError(
+                f"{checked.spec.name} has no target {name!r}",
+                where=checked.locate(("targets",), "engine"),
+                fix=f"its targets are {', '.join(known)}",
+            )
+    return tuple(target for target in checked.spec.targets if not only or target.id in only)
+
+
+def _build(workspace: Workspace, checked: Checked, target: Target, *, rebuild: bool) -> TargetBuild:
+    from trtops.backend.select import backend
+    from trtops.build.runner import Limits
+    from trtops.build.runner import build as run
+
+    adapter = backend(target.backend)
+    status = adapter.status(target)
+    if not status.can_build or status.version is None:
+        return TargetBuild(target, status, skipped=status.reason or "this machine cannot build it")
+    if reason := adapter.refusal(target, checked.spec.precision):
+        return TargetBuild(target, status, skipped=reason)
+    assert checked.model is not None  # noqa: S101 - allowed specs have their model
+    wanted = plan_of(checked, target, adapter, status)
+    settings = workspace.resolved.settings
+
+    def say(step: Progress) -> None:
+        workspace.progress(f"build {target.id}", step.phase, step.done, step.total)
+
+    limits = Limits(deadline_s=settings.build_timeout, memory_bytes=settings.build_memory or None)
+    kept = None if rebuild else _kept_provenance(workspace, wanted)
+    built = run(
+        wanted,
+        model=checked.model,
+        store=workspace.store,
+        limits=limits,
+        on_progress=say,
+        # Loading an engine runs its code: a cached one that no builder key vouches for is built again.
+        rebuild=rebuild or kept is None,
+    )
+    if kept is None or kept[0].artifact != built.sidecar.artifact:
+        kept = _vouch(workspace, checked, wanted, built)
+    return TargetBuild(target, status, built, *kept)
+
+
+def plan_of(checked: Checked, target: Target, adapter: Backend, status: BackendStatus) -> BuildPlan:
+    """What is to be built for a target here."""
+    from trtops.build.passes import converters
+    from trtops.build.plan import plan
+    from trtops.digest import Digest
+
+    return plan(
+        checked.spec,
+        target,
+        model=Digest("sha256", checked.spec.model.sha256),
+        backend_version=status.version or "",
+        device=adapter.device() if status.can_load else None,
+        converters=converters(),
+    )
+
+
+def _kept_provenance(workspace: Workspace, wanted: BuildPlan) -> tuple[Provenance, bytes] | None:
+    from trtops.release.documents import Provenance
+    from trtops.release.envelope import verify
+
+    body = workspace.store.record(PROVENANCE, str(wanted.key))
+    if body is None:
+        return None
+    try:
+        signed = verify(body, Provenance, workspace.keys.root(), where=f"record {PROVENANCE} {wanted.key.short}")
+    except TrustError:
+        return None
+    return (signed.value, body) if signed.value.plan == wanted.key else None
+
+
+def _vouch(workspace: Workspace, checked: Checked, wanted: BuildPlan, built: Built) -> tuple[Provenance, bytes]:
+    """Sign what was just built, and keep the statement beside it."""
+    import trtops
+    from trtops.release.assemble import provenance_of
+    from trtops.release.envelope import sign
+    from trtops.workflow.workspace import commit_of
+
+    signer = workspace.keys.signer("builder")
+    provenance = provenance_of(
+        checked.spec,
+        built.sidecar,
+        builder=signer.key_id,
+        commit=commit_of(checked.folder),
+        trtops=trtops.__version__,
+    )
+    envelope = sign(provenance, [signer])
+    workspace.store.keep(PROVENANCE, str(wanted.key), envelope)
+    return provenance, envelope

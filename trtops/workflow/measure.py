@@ -1,0 +1,228 @@
+"""``trtops verify`` and ``trtops bench``: accuracy and speed of what was built, kept as evidence.
+
+Evidence is kept in the store under the build's key and taken again as long as it holds: same artifact, device,
+backend, samples and settings.
+"""
+
+from __future__ import annotations
+
+import time
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+from trtops.errors import NotLoadable
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from trtops.accuracy import Samples
+    from trtops.backend.port import Backend, BackendStatus, Progress, Session, Sidecar
+    from trtops.device import Device
+    from trtops.evidence import Accuracy, Benchmark, Evidence
+    from trtops.spec.engine import EngineSpec
+    from trtops.workflow.build import TargetBuild
+    from trtops.workflow.check import Checked
+    from trtops.workflow.workspace import Workspace
+
+_T = TypeVar("_T")
+
+EVIDENCE = "evidence"
+"""Kind of the store's records: plan key -> evidence."""
+
+
+@dataclass(frozen=True)
+class Want:
+    """What is asked for. ``fresh``: measure again what is there already."""
+
+    accuracy: bool = True
+    benchmark: bool = True
+    fresh: bool = False
+
+
+@dataclass(frozen=True)
+class Measured:
+    """Evidence of one target, and which of its parts were taken from an earlier run.
+
+    Attributes:
+        evidence: the record.
+        accuracy_reused, benchmark_reused: taken from the store.
+        accuracy_seconds, benchmark_seconds: how long each took here.
+    """
+
+    evidence: Evidence
+    accuracy_reused: bool = False
+    benchmark_reused: bool = False
+    accuracy_seconds: float = 0.0
+    benchmark_seconds: float = 0.0
+
+
+def measure(workspace: Workspace, checked: Checked, build: TargetBuild, want: Want) -> Measured:
+    """Verify and benchmark one target, as far as it was not done before.
+
+    Args:
+        workspace: where.
+        checked: the engine.
+        build: a target that was built.
+        want: which parts.
+
+    Raises:
+        InputError: the samples are wrong, or a batch size is in no profile.
+        IntegrityError: the artifact or the kept evidence is damaged.
+        StorageError: the evidence could not be kept.
+    """
+    from trtops.backend.select import backend
+
+    assert build.built is not None  # noqa: S101 - the caller leaves skipped targets out
+    sidecar = build.built.sidecar
+    adapter = backend(build.target.backend)
+    if not build.status.can_load:
+        return _unverified(workspace, checked, build, sidecar.device)
+    run = _Run(workspace, checked, sidecar, adapter, adapter.device(), build.status, _samples(checked, sidecar))
+    return run.measured(want)
+
+
+def kept_evidence(workspace: Workspace, sidecar: Sidecar) -> Evidence | None:
+    """What was found of an artifact before; None if nothing was.
+
+    Raises:
+        IntegrityError: the record is damaged.
+    """
+    from trtops.evidence import evidence_from_bytes
+
+    body = workspace.store.record(EVIDENCE, str(sidecar.plan))
+    return evidence_from_bytes(body, where=f"record {EVIDENCE} {sidecar.plan.short}") if body else None
+
+
+def _samples(checked: Checked, sidecar: Sidecar) -> Samples:
+    from trtops.accuracy import load_samples
+    from trtops.spec.engine import Accuracy as Settings
+
+    settings = checked.spec.accuracy or Settings()
+    return load_samples(settings.samples, base=checked.folder, inputs=sidecar.inputs)
+
+
+def _unverified(workspace: Workspace, checked: Checked, build: TargetBuild, device: Device) -> Measured:
+    """Record that this machine built an engine that it cannot load; the gate of its target says so."""
+    import trtops
+    from trtops.evidence import assemble
+
+    assert build.built is not None  # noqa: S101 - as in measure
+    evidence = assemble(
+        checked.spec,
+        build.built.sidecar,
+        device,
+        accuracy=None,
+        benchmark=None,
+        unverified=build.status.reason or "this machine cannot load it",
+        created=workspace.now(),
+        trtops=trtops.__version__,
+    )
+    return Measured(evidence)
+
+
+@dataclass(frozen=True)
+class _Run:
+    """One target on this machine."""
+
+    workspace: Workspace
+    checked: Checked
+    sidecar: Sidecar
+    adapter: Backend
+    device: Device
+    status: BackendStatus
+    samples: Samples
+
+    @property
+    def spec(self) -> EngineSpec:
+        return self.checked.spec
+
+    def measured(self, want: Want) -> Measured:
+        """Take what holds, measure what is missing, keep the sum."""
+        import trtops
+        from trtops.evidence import assemble, carried, rebind
+
+        old = None if want.fresh else kept_evidence(self.workspace, self.sidecar)
+        parts = carried(
+            old, self.spec, self.sidecar, self.device, samples=self.samples.digest, backend_version=self.version
+        )
+        accuracy, benchmark = parts.accuracy, parts.benchmark
+        need_accuracy = want.accuracy and accuracy is None
+        need_benchmark = want.benchmark and benchmark is None
+        if old is not None and not (need_accuracy or need_benchmark) and (accuracy or benchmark):
+            return Measured(rebind(old, self.spec, self.sidecar), accuracy is not None, benchmark is not None)
+        took = [0.0, 0.0]
+        with closing(self._load()) as session:
+            if need_accuracy:
+                accuracy, took[0] = _timed(lambda: self._verify(session))
+            if need_benchmark:
+                benchmark, took[1] = _timed(lambda: self._bench(session))
+        evidence = assemble(
+            self.spec,
+            self.sidecar,
+            self.device,
+            accuracy=accuracy,
+            benchmark=benchmark,
+            unverified=None if accuracy else f"not verified yet: run trtops verify {self.spec.name}",
+            created=self.workspace.now(),
+            trtops=trtops.__version__,
+        )
+        self.workspace.store.keep(EVIDENCE, str(self.sidecar.plan), evidence.canonical_bytes())
+        return Measured(evidence, parts.accuracy is not None, parts.benchmark is not None, took[0], took[1])
+
+    @property
+    def version(self) -> str:
+        return self.status.version or ""
+
+    def _load(self) -> Session:
+        return self.adapter.load(self.workspace.store.path(self.sidecar.artifact), self.sidecar)
+
+    def _say(self, stage: str) -> Callable[[Progress], None]:
+        name = f"{stage} {self.sidecar.target.id}"
+        return lambda step: self.workspace.progress(name, step.phase, step.done, step.total)
+
+    def _verify(self, session: Session) -> Accuracy:
+        from trtops.accuracy import verify
+        from trtops.backend.onnxruntime import OnnxRuntimeBackend
+        from trtops.spec.engine import Accuracy as Settings
+        from trtops.spec.engine import Target
+
+        judge = OnnxRuntimeBackend()
+        status = judge.status(Target(backend="onnxruntime"))
+        if status.version is None or self.checked.model is None:
+            raise NotLoadable("the reference, ONNX Runtime, is not installed", fix="pip install onnxruntime")
+        name = f"onnxruntime {status.version}, the original file, optimisations off"
+        with closing(judge.reference(self.checked.model)) as reference:
+            return verify(
+                reference,
+                session,
+                self.spec.profiles,
+                self.samples,
+                self.spec.accuracy or Settings(),
+                reference_name=name,
+                progress=self._say("verify"),
+            )
+
+    def _bench(self, session: Session) -> Benchmark:
+        from trtops.bench.conditions import read_conditions
+        from trtops.bench.measure import measure as run
+        from trtops.bench.workload import plan_workload
+
+        settings = self.spec.benchmark
+        workload = plan_workload(settings.batch_sizes, self.spec.profiles, session.inputs, self.samples)
+        return run(
+            session,
+            settings,
+            workload,
+            time.perf_counter_ns,
+            device=self.device,
+            status=self.status,
+            progress=self._say("bench"),
+            conditions=lambda: read_conditions(Path("/"), self.device.cores or 1),
+        )
+
+
+def _timed(work: Callable[[], _T]) -> tuple[_T, float]:
+    start = time.perf_counter()
+    return work(), time.perf_counter() - start

@@ -1,0 +1,385 @@
+"""``trtops release``: evidence, gates, documents, signatures, the registry. Also status, history and rollback."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from trtops.errors import Denied, InputError, TrtopsError, Unavailable
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from trtops.digest import Digest
+    from trtops.evidence import Evidence
+    from trtops.policy.gate import Gate
+    from trtops.policy.verdict import Verdict
+    from trtops.registry.port import Registry
+    from trtops.release.documents import Binding, Channel, ConfigRelease, EngineRelease
+    from trtops.release.fetch import Status
+    from trtops.release.publish import Published
+    from trtops.spec.engine import RuntimeConfig
+    from trtops.workflow.build import TargetBuild
+    from trtops.workflow.check import Checked
+    from trtops.workflow.measure import Measured
+    from trtops.workflow.workspace import Workspace
+
+VERDICT = "verdict"
+"""Kind of the store's records: digest of evidence -> what policies last said of it."""
+
+DAY = 86_400
+
+
+@dataclass(frozen=True)
+class Judged:
+    """A target with its evidence and what policies said of it."""
+
+    build: TargetBuild
+    measured: Measured
+    verdict: Verdict
+
+
+@dataclass(frozen=True)
+class Current:
+    """What a channel names now, verified; used as baseline and as the release before.
+
+    Attributes:
+        binding: the pointer.
+        engine: the engine release; ``config`` the config release.
+    """
+
+    binding: Binding
+    engine: EngineRelease
+    config: ConfigRelease
+
+
+@dataclass(frozen=True)
+class Released:
+    """What a release did: ``published`` tells whether anything was new; ``verdict`` is of the stage ``release``."""
+
+    published: Published
+    release: EngineRelease
+    verdict: Verdict
+
+
+def channel_of(workspace: Workspace, engine: str, name: str = "stable") -> Channel:
+    """The channel of an engine in the workspace's environment."""
+    from trtops.release.documents import Channel
+
+    return Channel(engine=engine, environment=workspace.environment, name=name)
+
+
+def current(workspace: Workspace, registry: Registry, channel: Channel) -> Current | None:
+    """What the channel names; None if nothing was released or the pointer has expired.
+
+    Raises:
+        TrustError: what it names is forged.
+    """
+    from trtops.release.fetch import fetch
+    from trtops.release.trust import TrustedChannel
+
+    trusted = TrustedChannel(workspace.keys.root(), channel)
+    try:
+        fetch(trusted, registry, workspace.now())
+    except Unavailable:
+        return None
+    return Current(trusted.binding, trusted.engine_release, trusted.config_release)
+
+
+def judge_evidence(
+    workspace: Workspace,
+    checked: Checked,
+    gate: Gate,
+    pairs: Sequence[tuple[TargetBuild, Measured]],
+    baseline: Current | None,
+) -> tuple[Judged, ...]:
+    """What policies say of each target's evidence, against the released one of the same target.
+
+    A verdict that says what was said before of the same evidence is the one of before, so that a repeated run releases
+    nothing new only because time has passed.
+
+    Raises:
+        Undecided: a policy could not be evaluated.
+    """
+    from trtops.policy.gate import Subject
+    from trtops.policy.inputs_evidence import evidence_input
+
+    subjects = []
+    for build, measured in pairs:
+        evidence = measured.evidence
+        assert build.built is not None  # noqa: S101 - skipped targets have no evidence
+        released = _released_evidence(workspace, checked, baseline, build.target.id)
+        document = evidence_input(
+            evidence.model_dump(mode="json"),
+            checked.spec,
+            environment=workspace.environment,
+            now=workspace.now(),
+            preflight=checked.preflight,
+            expected={
+                "spec": str(checked.spec.digest()),
+                "model": f"sha256:{checked.spec.model.sha256}",
+                "plan": str(build.built.sidecar.plan),
+                "artifact": str(build.built.sidecar.artifact),
+            },
+            baseline=released.model_dump(mode="json") if released else None,
+        )
+        name = f"{checked.spec.name}/{build.target.id}"
+        subjects.append(Subject(name, checked.spec.name, document.to_json(), checked.locate))
+    verdicts = gate.judge_all("evidence", subjects) if subjects else ()
+    return tuple(
+        Judged(build, measured, _settled(workspace, measured.evidence, verdict))
+        for (build, measured), verdict in zip(pairs, verdicts, strict=True)
+    )
+
+
+def _settled(workspace: Workspace, evidence: Evidence, verdict: Verdict) -> Verdict:
+    """The verdict of before if only the clock makes a difference, else this one, which is kept."""
+    from pydantic import ValidationError
+
+    key = f"{verdict.environment}-{evidence.digest()}"
+    body = workspace.store.record(VERDICT, key)
+    if body is not None:
+        try:
+            before = type(verdict).model_validate_json(body)
+        except ValidationError:
+            before = None
+        if before is not None and before.model_copy(update={"input": verdict.input}) == verdict:
+            return before
+    workspace.store.keep(VERDICT, key, verdict.canonical_bytes())
+    return verdict
+
+
+def _released_evidence(
+    workspace: Workspace, checked: Checked, baseline: Current | None, target: str
+) -> Evidence | None:
+    from trtops.evidence import Evidence
+    from trtops.release import layout
+    from trtops.release.envelope import verify
+
+    artifact = baseline.engine.artifact(target) if baseline else None
+    if artifact is None:
+        return None
+    where = layout.evidence(artifact.evidence)
+    body = workspace.registry().read(where)
+    if body is None:
+        return None
+    released = verify(body, Evidence, workspace.keys.root(), where=where).value
+    # A target that the spec does not have any more cannot be compared.
+    return released if target in {one.id for one in checked.spec.targets} else None
+
+
+def refuse_denied(checked: Checked, judged: Sequence[Judged]) -> None:
+    """Stop if an engine that was verified here is denied; one that this machine cannot load is only left out.
+
+    Raises:
+        Denied: names target and findings.
+    """
+    for one in judged:
+        if one.measured.evidence.unverified is None and one.verdict.decision == "deny":
+            reasons = "; ".join(finding.message for finding in one.verdict.findings if finding.blocking)
+            raise Denied(
+                f"policies deny {checked.spec.name}/{one.build.target.id}: {reasons}",
+                where=checked.engine.document.file,
+                fix="mend what the findings name; `trtops bench` measures again",
+            )
+
+
+def release(
+    workspace: Workspace,
+    checked: Checked,
+    gate: Gate,
+    builds: Sequence[TargetBuild],
+    judged: Sequence[Judged],
+    *,
+    baseline: Current | None,
+) -> Released:
+    """Release to the stable channel of the workspace's environment. Publishes nothing if nothing is new.
+
+    Raises:
+        Denied: a policy says no, or no target is left.
+        Conflict: somebody else moved the channel meanwhile.
+        StorageError, Unavailable: the registry failed; the channel is as it was.
+        TrustError: what is in the registry is forged.
+    """
+    import trtops
+    from trtops.release.assemble import Candidate, config_release, engine_release
+    from trtops.release.publish import Bundle, publish
+    from trtops.workflow.workspace import commit_of
+
+    refuse_denied(checked, judged)
+    candidates = tuple(
+        Candidate(
+            sidecar=one.build.built.sidecar,
+            evidence=one.measured.evidence,
+            verdict=one.verdict,
+            provenance=one.build.provenance,
+        )
+        for one in judged
+        if one.build.built is not None and one.build.provenance is not None
+    )
+    made = engine_release(
+        checked.spec,
+        checked.spec_verdict,
+        candidates,
+        skipped={build.target.id: build.skipped for build in builds if build.skipped},
+        commit=commit_of(checked.folder),
+        trtops=trtops.__version__,
+    )
+    config = config_release(checked.spec.name, workspace.environment, _config(checked), created=workspace.now())
+    bundle = Bundle(
+        engine_release=made,
+        config_release=config,
+        spec_verdict=checked.spec_verdict,
+        candidates=candidates,
+        signed={one.build.provenance.digest(): one.build.envelope for one in judged
+                if one.build.provenance is not None and one.build.envelope is not None},
+    )  # fmt: skip
+    registry = workspace.registry()
+    verdict = _judge_release(workspace, gate, bundle, baseline)
+    if verdict.decision == "deny":
+        raise Denied(
+            f"policies deny the release of {checked.spec.name}: "
+            + "; ".join(f"{finding.message} [{finding.rule}]" for finding in verdict.findings if finding.blocking),
+            fix="see docs/rules/release for what each rule asks",
+        )
+    published = publish(
+        registry,
+        workspace.keys,
+        channel_of(workspace, checked.spec.name),
+        bundle,
+        now=workspace.now(),
+        lifetime=_lifetime(workspace),
+        has_artifact=workspace.store.has,
+    )
+    return Released(published, made, verdict)
+
+
+def _config(checked: Checked) -> RuntimeConfig:
+    from trtops.spec.engine import RuntimeConfig
+
+    return checked.runtime.config if checked.runtime else RuntimeConfig(apiVersion="trtops/v1", kind="Runtime")
+
+
+def _lifetime(workspace: Workspace) -> int | None:
+    days = workspace.resolved.settings.expires
+    return days * DAY if days else None
+
+
+def _judge_release(workspace: Workspace, gate: Gate, bundle: Any, baseline: Current | None) -> Verdict:  # noqa: ANN401 - a Bundle
+    from trtops.policy.gate import Subject
+    from trtops.policy.inputs_release import Consent, Proposal, SignatureFacts, previous_facts, release_input
+    from trtops.release.assemble import next_binding
+    from trtops.release.documents import Bound
+
+    made, config = bundle.engine_release, bundle.config_release
+    channel = channel_of(workspace, made.engine)
+    keys = {role: workspace.keys.signer(role).key_id for role in ("builder", "release", "channel")}
+    binding = next_binding(
+        baseline.binding if baseline else None,
+        channel,
+        Bound(engine_release=made.digest(), config_release=config.digest()),
+        reason="release",
+        actor=keys["channel"],
+        now=workspace.now(),
+        lifetime=_lifetime(workspace),
+    )
+    previous = None
+    if baseline is not None:
+        before = baseline.engine.model_dump(mode="json")
+        facts = previous_facts(
+            before,
+            str(baseline.binding.engine_release),
+            baseline.binding.generation,
+            baseline.config.model_dump(mode="json"),
+        )
+        previous = (facts, before["contract"])
+    proposal = Proposal(
+        action="release",
+        release=(str(made.digest()), made.model_dump(mode="json")),
+        config=(str(config.digest()), config.model_dump(mode="json")),
+        binding=binding.model_dump(mode="json"),
+        evidence={str(one.evidence.digest()): one.evidence.model_dump(mode="json") for one in bundle.candidates},
+        verdicts={
+            str(verdict.digest()): verdict
+            for verdict in (bundle.spec_verdict, *(one.verdict for one in bundle.candidates))
+        },
+        previous=previous,
+    )
+    signature = SignatureFacts(key=keys["release"], valid=True, first_use=workspace.keys.self_made())
+    consent = Consent(authors=(keys["release"],), signatures=(signature,))
+    document = release_input(proposal, consent, now=workspace.now())
+    return gate.judge("release", Subject(made.engine, made.engine, document.to_json()))
+
+
+def status(workspace: Workspace, engine: str | None = None) -> tuple[Status, ...]:
+    """What every channel of the environment says now, forged and expired ones too.
+
+    Raises:
+        Unavailable: the registry is away.
+    """
+    from trtops.release.fetch import channels
+    from trtops.release.fetch import status as of
+
+    registry = workspace.registry()
+    found = channels(registry, workspace.environment, engine)
+    return tuple(of(registry, workspace.keys.root(), channel, workspace.now()) for channel in found)
+
+
+def history(workspace: Workspace, engine: str) -> tuple[Binding, ...]:
+    """Every move of an engine's stable channel, newest first, its chain verified.
+
+    Raises:
+        InputError: nothing of this name was ever released.
+        TrustError: the chain has a gap or a forged link.
+    """
+    from trtops.release.fetch import history as of
+
+    registry = workspace.registry()
+    found = of(registry, workspace.keys.root(), channel_of(workspace, engine))
+    if not found:
+        raise nothing_released(workspace, registry, engine)
+    return found
+
+
+def rollback(workspace: Workspace, engine: str, to: int | None) -> Binding:
+    """Bring back an earlier generation, as a new one.
+
+    Raises:
+        InputError: there is no such generation, or nothing was released.
+        Conflict: somebody else moved the channel meanwhile.
+    """
+    from trtops.release import layout
+    from trtops.release.publish import rollback as bring_back
+
+    registry = workspace.registry()
+    channel = channel_of(workspace, engine)
+    if registry.read(layout.pointer(channel)) is None:
+        raise nothing_released(workspace, registry, engine)
+    return bring_back(
+        registry,
+        workspace.keys,
+        channel,
+        to=to,
+        now=workspace.now(),
+        lifetime=_lifetime(workspace),
+        has_artifact=workspace.store.has,
+    )
+
+
+def nothing_released(workspace: Workspace, registry: Registry, engine: str) -> InputError:
+    """The error for an engine that has no channel here; lists those that have one."""
+    from trtops.release.fetch import channels
+
+    names = sorted({channel.engine for channel in channels(registry, workspace.environment)})
+    fix = f"released here: {', '.join(names)}" if names else f"release it: trtops ship {engine}"
+    return InputError(f"{engine} is not released in the environment {workspace.environment}", fix=fix)
+
+
+def problems_of(found: Sequence[Status]) -> tuple[tuple[Channel, TrtopsError], ...]:
+    """Channels that do not say anything that a service would take, with the reason."""
+    return tuple((one.channel, one.problem) for one in found if one.problem is not None)
+
+
+def digest_of_release(released: Released) -> Digest:
+    """The digest that the channel names now."""
+    return released.published.release

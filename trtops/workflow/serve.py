@@ -1,0 +1,97 @@
+"""``trtops serve``: an executor, an agent and the front ends in one process, until SIGTERM."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from trtops.errors import InputError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from trtops.workflow.workspace import Workspace
+
+
+@dataclass(frozen=True)
+class Listen:
+    """Where to listen; a port of 0 takes a free one, None the one of the runtime config.
+
+    Attributes:
+        host, port: of the data port.
+        control_host, control_port: of metrics and control calls.
+        drain: seconds that requests in flight get after SIGTERM.
+        ready_json: whether the ready line is a JSON object.
+    """
+
+    host: str | None = None
+    port: int | None = None
+    control_host: str = "127.0.0.1"
+    control_port: int = 0
+    drain: float = 30.0
+    ready_json: bool = False
+
+
+def serve(workspace: Workspace, names: Sequence[str], listen: Listen) -> int:
+    """Serve the stable channel of engines; of all that are released where none is named.
+
+    Returns:
+        the exit code: 0 after an orderly end.
+
+    Raises:
+        InputError: nothing of these names is released, or a host is none of this machine's.
+        Unavailable: a port is in use, or the registry is away and nothing is kept from before.
+    """
+    from trtops.executor.executor import Executor
+    from trtops.serve.agent import Duty
+    from trtops.serve.server import ServeSettings, run
+
+    engines = _released(workspace, names)
+    host, port = _address(workspace, engines, listen)
+    duty = Duty(environment=workspace.environment, engines=engines, root=workspace.keys.root())
+    settings = ServeSettings(
+        duty=duty,
+        state=workspace.resolved.home / "serve" / workspace.environment,
+        host=host,
+        port=port,
+        control_host=listen.control_host,
+        control_port=listen.control_port,
+        drain=listen.drain,
+        ready_json=listen.ready_json,
+    )
+    return run(settings, engines=Executor(), registry=workspace.registry(), store=workspace.store)
+
+
+def _released(workspace: Workspace, names: Sequence[str]) -> tuple[str, ...]:
+    from pathlib import Path
+
+    from trtops.release.fetch import channels
+    from trtops.workflow.release import nothing_released
+
+    registry = workspace.registry()
+    there = sorted({channel.engine for channel in channels(registry, workspace.environment)})
+    # A folder (engines/x) names its engine, as everywhere on the command line.
+    wanted = [Path(name).name for name in names] or there
+    if not wanted:
+        raise InputError(
+            f"nothing is released in the environment {workspace.environment}",
+            where=workspace.resolved.registry,
+            fix="release an engine: trtops ship ENGINE",
+        )
+    for name in wanted:
+        if name not in there:
+            raise nothing_released(workspace, registry, name)
+    return tuple(dict.fromkeys(wanted))
+
+
+def _address(workspace: Workspace, engines: Sequence[str], listen: Listen) -> tuple[str, int]:
+    """The flags, else the runtime config of the first engine, as it was released."""
+    from trtops.workflow.release import channel_of, current
+
+    if listen.host is not None and listen.port is not None:
+        return listen.host, listen.port
+    there = current(workspace, workspace.registry(), channel_of(workspace, engines[0]))
+    host, port = ("127.0.0.1", 8000)
+    if there is not None:
+        host, port = there.config.config.server.host, there.config.config.server.port
+    return listen.host if listen.host is not None else host, listen.port if listen.port is not None else port

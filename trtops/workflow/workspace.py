@@ -1,0 +1,131 @@
+"""What every verb starts from: the repository, its settings, the adapters that they name."""
+
+from __future__ import annotations
+
+import subprocess
+import time
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from trtops.errors import InputError
+from trtops.settings import find_root, resolve
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+    from trtops.registry.port import Registry
+    from trtops.release.keys import KeyStore
+    from trtops.settings import Resolved
+    from trtops.store import Store
+
+
+def silent(stage: str, phase: str, done: int = 0, total: int = 0) -> None:
+    """Report no progress."""
+    del stage, phase, done, total
+
+
+@dataclass(frozen=True)
+class Workspace:
+    """A repository with its settings, and the adapters built from them on first use.
+
+    Attributes:
+        resolved: settings with their sources.
+        clock: epoch seconds.
+        progress: called with stage, phase, done and total (0: unknown) while something takes long.
+    """
+
+    resolved: Resolved
+    clock: Callable[[], float] = time.time
+    progress: Callable[[str, str, int, int], None] = field(default=silent, repr=False)
+
+    @property
+    def root(self) -> Path:
+        """The repository's root."""
+        return self.resolved.root
+
+    @property
+    def environment(self) -> str:
+        """Whose rules, overlays and channels count."""
+        return self.resolved.settings.environment
+
+    def now(self) -> int:
+        """Epoch seconds."""
+        return int(self.clock())
+
+    @cached_property
+    def store(self) -> Store:
+        """Where artifacts are."""
+        from trtops.store import Store
+
+        return Store(self.resolved.store)
+
+    @cached_property
+    def keys(self) -> KeyStore:
+        """Keys of this home, made on first use."""
+        from trtops.release.keys import KeyStore
+
+        return KeyStore(self.resolved.home)
+
+    def registry(self, environment: str | None = None) -> Registry:
+        """The registry of an environment.
+
+        Raises:
+            InputError: the registry's URL is of no known kind.
+        """
+        url = self.resolved.registry
+        scheme, _, place = url.partition(":")
+        if scheme != "file" or not place:
+            raise InputError(
+                f"unknown kind of registry {url!r}",
+                where=self.resolved.sources["registry"],
+                fix="write file:PATH",
+            )
+        from trtops.registry.file import FileRegistry
+
+        return FileRegistry(Path(place), environment or self.environment)
+
+
+def open_workspace(
+    flags: Mapping[str, Any] | None = None,
+    *,
+    start: Path | None = None,
+    progress: Callable[[str, str, int, int], None] = silent,
+) -> Workspace:
+    """Find the repository upward from a folder and merge the settings.
+
+    Raises:
+        InputError: no repository, or a setting that is not allowed.
+    """
+    return Workspace(resolve(find_root(start or Path.cwd()), flags or {}), progress=progress)
+
+
+def commit_of(folder: Path) -> str | None:
+    """The git commit that last changed a folder, ``-dirty`` if it has changes since; None outside of git."""
+
+    def git(*words: str) -> str | None:
+        try:
+            done = subprocess.run(
+                ["git", "-C", str(folder), *words], capture_output=True, text=True, check=False, timeout=10
+            )
+        except (OSError, subprocess.TimeoutExpired):
+            return None
+        return done.stdout.strip() if done.returncode == 0 else None
+
+    commit = git("log", "-1", "--format=%H", "--", ".")
+    if not commit:
+        return None
+    return f"{commit}-dirty" if git("status", "--porcelain", "--", ".") else commit
+
+
+@contextmanager
+def timed(clock: Callable[[], float] = time.perf_counter) -> Iterator[list[float]]:
+    """Measure a block: the list holds its seconds once it has ended."""
+    took: list[float] = []
+    start = clock()
+    try:
+        yield took
+    finally:
+        took.append(clock() - start)

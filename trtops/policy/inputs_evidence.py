@@ -25,7 +25,6 @@ from trtops.policy.inputs_facts import (
     memory_facts,
     target_facts,
 )
-from trtops.policy.inputs_spec import io_bytes
 from trtops.spec.engine import Target
 
 if TYPE_CHECKING:
@@ -137,14 +136,14 @@ class MemoryNeed(Value):
     """What running the engine takes.
 
     Attributes:
-        io_bytes: inputs and outputs of one execution at the largest shapes of any profile; null where unknown.
+        bindings_bytes: inputs and outputs of one execution at the largest shapes of any profile; null where unknown.
         executions: how many run at once (instances times streams).
         device_bytes: weights and pools together on the device: the engine's size for each instance, workspace for each
             execution, the device pool once. A pool that the spec leaves out counts 0.
         device_memory_bytes: memory of the device; null where unknown.
     """
 
-    io_bytes: int | None
+    bindings_bytes: int | None
     executions: int
     device_bytes: int
     device_memory_bytes: int | None
@@ -300,12 +299,13 @@ def compare(current: EvidenceFacts, baseline: EvidenceFacts) -> Comparison:
 
 
 def _memory_need(facts: EvidenceFacts, spec: EngineSpec, preflight: Preflight | None) -> MemoryNeed:
-    sizes = [io_bytes(preflight, profile) for profile in spec.profiles] if preflight is not None else [None]
+    estimates = preflight.estimate_bytes if preflight is not None else {}
+    sizes = [estimates.get(profile.name, {}).get("bindings") for profile in spec.profiles]
     known = [size for size in sizes if size is not None]
     instances = spec.execution.instances
     executions = instances * spec.execution.streams
     return MemoryNeed(
-        io_bytes=max(known) if len(known) == len(sizes) else None,
+        bindings_bytes=max(known) if len(known) == len(sizes) else None,
         executions=executions,
         device_bytes=facts.size_bytes * instances
         + (spec.memory.workspace or 0) * executions

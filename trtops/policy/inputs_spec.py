@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from math import prod
 from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field, JsonValue
@@ -11,13 +10,12 @@ from trtops.digest import Value
 from trtops.policy.inputs import StageInput
 from trtops.policy.inputs_facts import QueueFacts, SpecFacts, queue_facts, spec_facts
 from trtops.policy.inputs_secrets import SecretField, secret_fields, withhold
-from trtops.tensor import DTYPES
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from trtops.model.facts import Preflight
-    from trtops.spec.engine import BatchingOverride, EngineSpec, Profile, RuntimeConfig
+    from trtops.spec.engine import BatchingOverride, EngineSpec, RuntimeConfig
 
 Path = tuple[str | int, ...]
 
@@ -71,12 +69,15 @@ class PreflightFact(Value):
 
 
 class Estimate(Value):
-    """Estimated memory of one profile at its largest shapes; null where preflight could not tell."""
+    """Estimated memory of one profile at its largest shapes; null where preflight could not tell.
+
+    ``bindings_bytes`` are inputs and outputs of one execution.
+    """
 
     profile: str
     weights_bytes: int | None
     activations_bytes: int | None
-    io_bytes: int | None
+    bindings_bytes: int | None
 
 
 class PreflightFacts(Value):
@@ -116,26 +117,6 @@ def _runtime(runtime: RuntimeConfig, secrets: tuple[SecretField, ...]) -> Runtim
     )
 
 
-def io_bytes(preflight: Preflight, profile: Profile) -> int | None:
-    """Bytes of all inputs and outputs of one execution at a profile's largest shapes; None where a size is unknown.
-
-    An input outside the profile has the model's own shape, which is fixed.
-    """
-    outputs = preflight.output_shapes.get(profile.name, {}).get("max", {})
-    total = 0
-    for tensor in preflight.model.inputs:
-        given = profile.inputs.get(tensor.name)
-        sizes = given.max if given else tensor.shape
-        if any(isinstance(size, str) for size in sizes) or not DTYPES[tensor.dtype][1]:
-            return None
-        total += prod(int(size) for size in sizes) * DTYPES[tensor.dtype][1]
-    for tensor in preflight.model.outputs:
-        if tensor.name not in outputs or not DTYPES[tensor.dtype][1]:
-            return None
-        total += prod(outputs[tensor.name]) * DTYPES[tensor.dtype][1]
-    return total
-
-
 def _preflight(spec: EngineSpec, preflight: Preflight) -> PreflightFacts:
     model = preflight.model
     return PreflightFacts(
@@ -164,7 +145,7 @@ def _preflight(spec: EngineSpec, preflight: Preflight) -> PreflightFacts:
                 profile=profile.name,
                 weights_bytes=preflight.estimate_bytes.get(profile.name, {}).get("weights"),
                 activations_bytes=preflight.estimate_bytes.get(profile.name, {}).get("activations"),
-                io_bytes=io_bytes(preflight, profile),
+                bindings_bytes=preflight.estimate_bytes.get(profile.name, {}).get("bindings"),
             )
             for profile in spec.profiles
         ),

@@ -16,7 +16,7 @@ import data.trtops.lib.limits
 import data.trtops.lib.text
 
 needs := [
-	{"fact": ["memory", "io_bytes"], "kind": "count?", "path": ["size_bytes"]},
+	{"fact": ["memory", "bindings_bytes"], "kind": "count?", "path": ["size_bytes"]},
 	{"fact": ["memory", "executions"], "kind": "count", "path": ["size_bytes"]},
 	{"fact": ["memory", "device_bytes"], "kind": "count", "path": ["size_bytes"]},
 	{"fact": ["memory", "device_memory_bytes"], "kind": "count?", "path": ["device", "memory_bytes"]},
@@ -29,20 +29,20 @@ findings contains finding if some finding in facts.malformed(needs)
 findings contains {
 	"message": sprintf("%d executions at once take %s of inputs and outputs, %s has %s", [
 		executions,
-		text.bytes(io * executions),
+		text.bytes(bindings * executions),
 		pool,
 		text.bytes(size),
 	]),
 	"path": ["size_bytes"],
 } if {
-	io := facts.at(["memory", "io_bytes"])
+	bindings := facts.at(["memory", "bindings_bytes"])
 	executions := facts.at(["memory", "executions"])
-	facts.is_count(io)
+	facts.is_count(bindings)
 	facts.is_count(executions)
 	some pool in ["device_pool", "pinned_pool"]
 	size := facts.at(["declared", "memory", sprintf("%s_bytes", [pool])])
 	facts.is_count(size)
-	io * executions > size
+	bindings * executions > size
 }
 
 findings contains {

@@ -75,5 +75,8 @@ fits(1) if {
 # What the profiles take, in words.
 ranges := concat(", ", [words |
 	some profile in facts.list(["facts", "profiles"])
+	is_string(profile.name)
+	facts.is_count(profile.batch.min)
+	facts.is_count(profile.batch.max)
 	words := sprintf("%s: %d to %d rows", [profile.name, profile.batch.min, profile.batch.max])
 ])

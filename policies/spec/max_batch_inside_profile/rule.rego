@@ -13,6 +13,7 @@ package trtops.spec.max_batch_inside_profile
 
 import data.trtops.lib.batching
 import data.trtops.lib.facts
+import data.trtops.lib.preflight
 
 needs := array.concat(
 	batching.needs(["max_batch"], "count"),
@@ -30,4 +31,17 @@ findings contains facts.placed(
 	rows := place.values.max_batch
 	facts.is_count(rows)
 	not batching.fits(rows)
+	not said(place)
+}
+
+# Preflight compares the spec with the model, and so sees more of it than the profile.
+findings contains preflight.finding(fact) if {
+	some fact in preflight.found
+	preflight.is_about(fact, "batching.outside-profile", ["batching", "max_batch"])
+}
+
+said(place) if {
+	not place.origin.document
+	some fact in preflight.found
+	preflight.is_about(fact, "batching.outside-profile", ["batching", "max_batch"])
 }

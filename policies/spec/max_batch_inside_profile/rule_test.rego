@@ -15,6 +15,14 @@ place(finding) := array.concat([finding.document], finding.path)
 
 place(finding) := finding.path if not finding.document
 
+test_preflight_says_so if places({"preflight": {"facts": [{"code": "batching.outside-profile", "severity": "error", "message": "m", "path": ["batching", "max_batch"], "node": null, "fix": "f"}]}}) == {["batching", "max_batch"]}
+
+test_said_once if places({"facts": {"batching": {"max_batch": 9}}, "preflight": {"facts": [{"code": "batching.outside-profile", "severity": "error", "message": "m", "path": ["batching", "max_batch"], "node": null, "fix": "f"}]}}) == {["batching", "max_batch"]}
+
+test_said_of_preferred if places({"preflight": {"facts": [{"code": "batching.outside-profile", "severity": "error", "message": "m", "path": ["batching", "preferred", 0], "node": null, "fix": "f"}]}}) == set()
+
+test_the_override_is_said_too if places({"runtime": {"batching": {"max_batch": 9, "preferred": null, "max_queue_delay_us": null, "queue": null, "priorities": null}}, "preflight": {"facts": [{"code": "batching.outside-profile", "severity": "error", "message": "m", "path": ["batching", "max_batch"], "node": null, "fix": "f"}]}}) == {["batching", "max_batch"], ["runtime", "batching", "max_batch"]}
+
 test_at_the_largest if places({}) == set()
 
 test_one_above if places({"facts": {"batching": {"max_batch": 9}}}) == {["batching", "max_batch"]}

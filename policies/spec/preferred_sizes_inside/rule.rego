@@ -13,6 +13,7 @@ package trtops.spec.preferred_sizes_inside
 
 import data.trtops.lib.batching
 import data.trtops.lib.facts
+import data.trtops.lib.preflight
 
 needs := array.concat(
 	array.concat(batching.needs(["preferred"], "list of counts"), batching.needs(["max_batch"], "count")),
@@ -31,6 +32,7 @@ findings contains facts.placed(
 	largest := batching.effective(place, "max_batch")
 	facts.is_count(largest)
 	not facts.at_most(rows, largest)
+	not said(place, index)
 }
 
 findings contains facts.placed(
@@ -41,6 +43,23 @@ findings contains facts.placed(
 	some place in batching.places
 	some index, rows in sizes(place)
 	not batching.fits(rows)
+	not said(place, index)
+}
+
+findings contains preflight.finding(fact) if {
+	some fact in preflight.found
+	some code in codes
+	preflight.is_about(fact, code, ["batching", "preferred"])
+}
+
+# Preflight compares the spec with the model, and so sees more of it than the profile.
+codes := ["batching.outside-profile", "batching.preferred-above-max"]
+
+said(place, index) if {
+	not place.origin.document
+	some fact in preflight.found
+	some code in codes
+	preflight.is_about(fact, code, ["batching", "preferred", index])
 }
 
 default sizes(_) := []

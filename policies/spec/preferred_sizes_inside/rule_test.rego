@@ -15,6 +15,14 @@ place(finding) := array.concat([finding.document], finding.path)
 
 place(finding) := finding.path if not finding.document
 
+test_preflight_says_so if places({"preflight": {"facts": [{"code": "batching.outside-profile", "severity": "error", "message": "m", "path": ["batching", "preferred", 1], "node": null, "fix": "f"}]}}) == {["batching", "preferred", 1]}
+
+test_said_once if places({"facts": {"batching": {"preferred": [9]}}, "preflight": {"facts": [{"code": "batching.preferred-above-max", "severity": "error", "message": "m", "path": ["batching", "preferred", 0], "node": null, "fix": "f"}]}}) == {["batching", "preferred", 0]}
+
+test_said_of_another if places({"facts": {"batching": {"preferred": [9, 9]}}, "preflight": {"facts": [{"code": "batching.preferred-above-max", "severity": "error", "message": "m", "path": ["batching", "preferred", 0], "node": null, "fix": "f"}]}}) == {["batching", "preferred", 0], ["batching", "preferred", 1]}
+
+test_said_of_max_batch if places({"preflight": {"facts": [{"code": "batching.outside-profile", "severity": "error", "message": "m", "path": ["batching", "max_batch"], "node": null, "fix": "f"}]}}) == set()
+
 test_inside if places({}) == set()
 
 test_above_max_batch if places({"facts": {"batching": {"preferred": [4, 9]}, "profiles": [{"name": "p", "batch": {"min": 1, "opt": 1, "max": 16}}]}}) == {["batching", "preferred", 1]}

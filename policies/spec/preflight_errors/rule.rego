@@ -18,12 +18,8 @@ needs := [{"fact": ["preflight", "facts"], "kind": "list of maps", "path": []}]
 
 findings contains finding if some finding in facts.malformed(needs)
 
-findings contains {
-	"message": preflight.message(fact),
-	"path": preflight.path(fact),
-	"fix": preflight.fix(fact),
-} if {
-	some fact in facts.list(["preflight", "facts"])
-	is_object(fact)
+findings contains preflight.finding(fact) if {
+	some fact in preflight.found
+	not preflight.owned(fact)
 	not preflight.severity(fact) in {"warning", "repaired"}
 }

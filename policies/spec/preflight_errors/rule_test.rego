@@ -19,6 +19,12 @@ test_warning if places({"preflight": {"facts": [{"code": "c", "severity": "warni
 
 test_repaired if places({"preflight": {"facts": [{"code": "c", "severity": "repaired", "message": "m", "path": ["profiles", 0], "node": null, "fix": "do"}]}}) == set()
 
+test_owned_by_another_rule if places({"preflight": {"facts": [{"code": "batching.outside-profile", "severity": "error", "message": "m", "path": ["batching", "max_batch"], "node": null, "fix": "do"}]}}) == set()
+
+test_its_code_elsewhere if places({"preflight": {"facts": [{"code": "batching.outside-profile", "severity": "error", "message": "m", "path": ["benchmark", "batch_sizes", 0], "node": null, "fix": "do"}]}}) == {["benchmark", "batch_sizes", 0]}
+
+test_owned_without_a_path if places({"preflight": {"facts": [{"code": "batching.outside-profile", "severity": "error", "message": "m", "path": null, "node": null, "fix": "do"}]}}) == {[]}
+
 test_unknown_severity_denies if places({"preflight": {"facts": [{"code": "c", "severity": "fatal", "message": "m", "path": ["profiles", 0], "node": null, "fix": "do"}]}}) == {["profiles", 0]}
 
 test_no_severity_denies if places({"preflight": {"facts": [{"path": ["a"]}]}}) == {["a"]}

@@ -14,13 +14,9 @@ package trtops.spec.preflight_warnings
 import data.trtops.lib.facts
 import data.trtops.lib.preflight
 
-findings contains {
-	"message": preflight.message(fact),
-	"path": preflight.path(fact),
-	"fix": preflight.fix(fact),
-} if {
-	some fact in facts.list(["preflight", "facts"])
-	is_object(fact)
+findings contains preflight.finding(fact) if {
+	some fact in preflight.found
+	not preflight.owned(fact)
 	preflight.severity(fact) == "warning"
 }
 

@@ -15,6 +15,8 @@ test_none if places({}) == set()
 
 test_warning if places({"preflight": {"facts": [{"code": "c", "severity": "warning", "message": "m", "path": ["profiles", 0], "node": null, "fix": "do"}]}}) == {["profiles", 0]}
 
+test_owned_by_another_rule if places({"preflight": {"facts": [{"code": "memory.workspace-absent", "severity": "warning", "message": "m", "path": ["memory", "workspace"], "node": null, "fix": "do"}]}}) == set()
+
 test_error_is_not_its_business if places({"preflight": {"facts": [{"code": "c", "severity": "error", "message": "m", "path": ["profiles", 0], "node": null, "fix": "do"}]}}) == set()
 
 test_repaired if places({"preflight": {"facts": [{"code": "c", "severity": "repaired", "message": "m", "path": ["profiles", 0], "node": null, "fix": "do"}]}}) == set()

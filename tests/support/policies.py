@@ -34,7 +34,7 @@ WORKSPACE = """\
 findings contains finding if {
 	input.document.memory.workspace > data.limits.workspace
 	finding := {
-		"message": sprintf("workspace is %d", [input.document.memory.workspace]),
+		"message": sprintf("workspace is %v", [input.document.memory.workspace]),
 		"path": ["memory", "workspace"],
 	}
 }

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from trtops.errors import Undecided
 from trtops.policy.port import question
-from trtops.policy.syntax import from_regorus
+from trtops.policy.syntax import from_regorus, parsed
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -68,8 +68,8 @@ class EmbeddedEngine:
 
         engine = regorus.Engine()
         try:
-            for file in files.values():
-                engine.add_policy(file.path, file.text)
+            for module in parsed(self._policies, stage):
+                engine.add_policy(module.file.path, module.expanded())
             engine.add_policy(_QUESTION, question({stage: self._policies.of_stage(stage)}))
             engine.add_data_json(json.dumps(dict(self._policies.data), allow_nan=False))
         except (RuntimeError, ValueError) as error:

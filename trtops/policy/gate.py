@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     import datetime as dt
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
+    from trtops.digest import Digest
     from trtops.errors import Location
     from trtops.policy.governance import Waiver, WaiverDocument
     from trtops.policy.port import Answer, PolicyEngine, PolicySet, Rule
@@ -105,6 +106,7 @@ class Gate:
             )
         rules = self.policies.of_stage(stage)
         demand_sound(self.policies, stage)
+        digests = [_digest(subject) for subject in subjects]
         answers = self._ask(stage, subjects)
         waivers = _Waivers(self, stage)
         findings = [
@@ -120,11 +122,11 @@ class Gate:
                 if self.engine.name != "opa"
                 else self.engine.version,
                 policies=self.policies.digest,
-                input=_digest(subject),
+                input=digest,
                 rules=tuple(rule.id for rule in rules),
                 findings=(*found, *waivers.notices(subject, whole=whole)),
             )
-            for subject, found in zip(subjects, findings, strict=True)
+            for subject, digest, found in zip(subjects, digests, findings, strict=True)
         )
 
     def _ask(self, stage: Stage, subjects: Sequence[Subject]) -> list[Mapping[str, Answer]]:
@@ -190,10 +192,10 @@ class Gate:
         )
 
 
-def _digest(subject: Subject) -> Any:  # noqa: ANN401 - Digest
+def _digest(subject: Subject) -> Digest:
     try:
         return digest_of(subject.document)
-    except ValueError as error:
+    except (ValueError, TypeError) as error:
         raise Undecided(f"the document of {subject.name} is not JSON: {error}") from error
 
 

@@ -202,7 +202,7 @@ def _validated(content: bytes, label: str, schema: bytes, schema_label: str) -> 
     try:
         parsed = json.loads(schema)
     except ValueError as error:
-        raise Undecided(f"the schema is not JSON: {error}", where=schema_label) from error
+        raise Undecided(f"the schema is not JSON: {error}", where=schema_label, fix="write JSON Schema") from error
     check(document, parsed, schema_label)
     return document.data
 

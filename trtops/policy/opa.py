@@ -34,19 +34,26 @@ _STRICT = {"strict-builtin-errors": "true", "provenance": "true"}
 
 
 class OpaEngine:
-    """Evaluates with an OPA server.
+    """Evaluates with an OPA server, which is asked, or started, when the first document is judged.
 
     Made by :func:`connect` or :func:`start`.
     """
 
     name = "opa"
 
-    def __init__(self, policies: PolicySet, client: Any, *, where: str, process: OpaProcess | None) -> None:  # noqa: ANN401 - an untyped package's class
-        """Keep the client; nothing is asked yet."""
+    def __init__(self, policies: PolicySet, where: str, reach: Callable[[], tuple[Any, OpaProcess | None]]) -> None:
+        """Keep how the server is reached; nothing is asked or started yet.
+
+        Args:
+            policies: what judges.
+            where: the server, for messages.
+            reach: gives the client, and the process if the server is ours.
+        """
         self._policies = policies
-        self._client = client
         self._where = where
-        self._process = process
+        self._reach = reach
+        self._client: Any = None
+        self._process: OpaProcess | None = None
         self._files = {file.path: file for file in policies.libraries}
         self._files |= {rule.file.path: rule.file for rule in policies.rules}
         self._uploaded: dict[str, str] = {}
@@ -54,19 +61,34 @@ class OpaEngine:
 
     def __repr__(self) -> str:
         """Show the server and whether it is ours."""
-        return f"OpaEngine({self._where!r}, own={self._process is not None}, version={self._version!r})"
+        return f"OpaEngine({self._where!r}, process={self._process!r}, version={self._version!r})"
 
     @property
     def version(self) -> str:
-        """``opa`` with the server's version."""
+        """``opa`` with the server's version; it is asked or started if it was not yet.
+
+        Raises:
+            Undecided: as :meth:`evaluate`.
+        """
+        self._open()
         return f"opa {self._version}"
 
-    def prepare(self) -> None:
-        """Look whether the server holds exactly our policies; upload them if it does not.
+    def _open(self) -> None:
+        """Reach the server; look whether it holds exactly our policies, and upload them if it does not.
 
         Raises:
             Undecided: the server is away, too old, refuses a policy, or is owned by a bundle of another revision.
         """
+        if self._client is not None:
+            return
+        self._client, self._process = self._reach()
+        try:
+            self._prepare()
+        except BaseException:
+            self.close()
+            raise
+
+    def _prepare(self) -> None:
         answer = self._ask("trtops/version", {})
         provenance = answer.get("provenance") or {}
         self._version = str(provenance.get("version") or "")
@@ -86,6 +108,7 @@ class OpaEngine:
             Undecided: a rule raised, or the server is away, slow, answers nonsense or holds other policies by now.
         """
         self._policies.of_stage(stage)
+        self._open()
         answers: list[Mapping[str, Answer]] = []
         for begin in range(0, len(documents), _BATCH):
             part = list(documents[begin : begin + _BATCH])
@@ -99,9 +122,11 @@ class OpaEngine:
 
     def close(self) -> None:
         """Close the connection, and stop the server if it is ours."""
-        self._client.close_connection()
+        if self._client is not None:
+            self._client.close_connection()
         if self._process is not None:
             self._process.stop()
+        self._client = self._process = None
 
     def _read(self, answer: Mapping[str, Any], count: int) -> Iterator[Mapping[str, Answer]]:
         result = answer.get("result")
@@ -127,18 +152,52 @@ class OpaEngine:
     def _upload(self, provenance: Mapping[str, Any]) -> None:
         files = modules(self._policies)
         held = self._held()
-        for stale in sorted(set(held) - set(files)):
-            self._guarded(partial(self._client.delete_policy, stale), provenance)
+        foreign = [path for path in held if not path.startswith(_FAMILY)]
+        bundles = (provenance.get("bundles") or {}).values()
+        if foreign and bundles:
+            revisions = ", ".join(sorted(str(entry.get("revision")) for entry in bundles))
+            raise Undecided(
+                f"the OPA server judges with another bundle: {revisions}",
+                where=self._where,
+                fix=f"give it the bundle {self._policies.digest} (`trtops policy bundle`), or a server of its own",
+            )
+        stale = [path for path, text in held.items() if files.get(path) != text]
+        self._rounds({path: partial(self._client.delete_policy, path) for path in stale})
         for stem, value in self._policies.data.items():
-            self._guarded(partial(self._client.update_or_create_data, value, stem), provenance)
-        for path, text in files.items():
-            if held.get(path) != text:
-                # rego_compat rewrites policies by regular expressions: what was reviewed must be what judges.
-                self._guarded(
-                    partial(self._client.update_policy_from_string, text, path, rego_compat=False), provenance
-                )
+            self._guarded(partial(self._client.update_or_create_data, value, stem))
+        missing = {path: text for path, text in files.items() if path in stale or path not in held}
+        # rego_compat rewrites policies by regular expressions: what was reviewed must be what judges.
+        put = partial(self._client.update_policy_from_string, rego_compat=False)
+        self._rounds({path: partial(put, text, path) for path, text in missing.items()})
         self._uploaded = files
         self._compare()
+
+    def _rounds(self, calls: dict[str, Callable[[], Any]]) -> None:
+        """Call each until all have worked.
+
+        The server compiles after every call, so a library has to be there before what uses it, and to go after it.
+
+        Raises:
+            Undecided: of the first that still fails when a whole round changes nothing.
+        """
+        while calls:
+            failed: dict[str, Callable[[], Any]] = {}
+            first: Undecided | None = None
+            for path, call in calls.items():
+                error = self._tried(call)
+                if error is not None:
+                    failed[path] = call
+                    first = first or error
+            if first is not None and len(failed) == len(calls):
+                raise first
+            calls = failed
+
+    def _tried(self, call: Callable[[], Any]) -> Undecided | None:
+        try:
+            self._guarded(call)
+        except Undecided as error:
+            return error
+        return None
 
     def _held(self) -> dict[str, str]:
         """Id -> text of every policy of the server that is, or claims to be, one of ours."""
@@ -164,7 +223,7 @@ class OpaEngine:
             fix="let one policy set at a time use a server, or give it the bundle of `trtops policy bundle`",
         )
 
-    def _guarded(self, call: Callable[[], Any], provenance: Mapping[str, Any] | None = None) -> Any:  # noqa: ANN401 - any JSON value
+    def _guarded(self, call: Callable[[], Any]) -> Any:  # noqa: ANN401 - any JSON value
         import requests
         from opa_client import errors
 
@@ -181,7 +240,7 @@ class OpaEngine:
                 f"the OPA server cannot be asked: {_reason(error)}", where=self._where, fix=_START_FIX
             ) from None
         except errors.RegoParseError as error:
-            raise self._rejected(error, provenance or {}) from None
+            raise self._rejected(error) from None
         except (errors.PolicyNotFoundError, errors.DeletePolicyError, errors.PatchDataError) as error:
             raise Undecided(f"the OPA server refused: {error.message}", where=self._where, fix=_START_FIX) from None
 
@@ -204,20 +263,12 @@ class OpaEngine:
             f"the OPA server said {response.status_code}: {reason or 'no reason'}", where=self._where, fix=fix
         )
 
-    def _rejected(self, error: Any, provenance: Mapping[str, Any]) -> Undecided:  # noqa: ANN401 - imported late
+    def _rejected(self, error: Any) -> Undecided:  # noqa: ANN401 - imported late
         for entry in error.errors:
             found = self._located(entry)
             if found is not None:
                 return found
-        revisions = ", ".join(
-            sorted(str(entry.get("revision")) for entry in (provenance.get("bundles") or {}).values())
-        )
-        fix = (
-            f"the server is owned by the bundle {revisions}; it needs {self._policies.digest}"
-            if revisions
-            else _START_FIX
-        )
-        return Undecided(f"the OPA server refused a policy: {error.message}", where=self._where, fix=fix)
+        return Undecided(f"the OPA server refused a policy: {error.message}", where=self._where, fix=_START_FIX)
 
     def _located(self, entry: Any) -> Undecided | None:  # noqa: ANN401 - any JSON value
         location = entry.get("location") if isinstance(entry, dict) else None
@@ -290,7 +341,7 @@ def connect(
         timeout: seconds that one request may take.
 
     Raises:
-        Undecided: the URL is none, or as :meth:`OpaEngine.prepare`.
+        Undecided: the URL is none.
     """
     fix = "give http://host:port or https://host:port"
     try:
@@ -306,33 +357,31 @@ def connect(
         raise Undecided("the certificate authority's file does not exist", where=str(ca), fix="check --opa-ca")
     host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
     ssl: bool | str = (str(ca) if ca else True) if parts.scheme == "https" else False
-    client = make_client(host, port, token=token, ssl=ssl, timeout=timeout, local=False)
-    engine = OpaEngine(policies, client, where=f"{parts.scheme}://{host}:{port}", process=None)
-    return _prepared(engine)
+
+    def reach() -> tuple[Any, OpaProcess | None]:
+        return make_client(host, port, token=token, ssl=ssl, timeout=timeout, local=False), None
+
+    return OpaEngine(policies, f"{parts.scheme}://{host}:{port}", reach)
 
 
 def start(policies: PolicySet, binary: Path, *, timeout: float = TIMEOUT) -> OpaEngine:
-    """Start a server of our own, with one bundle of the policies.
+    """Use a server of our own, which is started with one bundle of the policies when the first document is judged.
 
     Args:
         policies: what judges.
         binary: the ``opa`` program.
         timeout: seconds that its start, and then one request, may take.
-
-    Raises:
-        Undecided: it does not start: not a program, too old, or it refuses a policy (named with its line).
     """
-    from trtops.policy.opa_process import OpaProcess
 
-    process = OpaProcess.start(policies, binary, timeout=timeout)
-    client = make_client("127.0.0.1", process.port, token=process.token, ssl=False, timeout=timeout, local=True)
-    return _prepared(OpaEngine(policies, client, where=f"{binary} (pid {process.pid})", process=process))
+    def reach() -> tuple[Any, OpaProcess | None]:
+        from trtops.policy.opa_process import OpaProcess
 
+        process = OpaProcess.start(policies, binary, timeout=timeout)
+        try:
+            client = make_client("127.0.0.1", process.port, token=process.token, ssl=False, timeout=timeout, local=True)
+        except BaseException:
+            process.stop()
+            raise
+        return client, process
 
-def _prepared(engine: OpaEngine) -> OpaEngine:
-    try:
-        engine.prepare()
-    except BaseException:
-        engine.close()
-        raise
-    return engine
+    return OpaEngine(policies, str(binary), reach)

@@ -9,6 +9,7 @@ import socket
 import subprocess
 import tempfile
 import time
+import weakref
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -44,6 +45,8 @@ class OpaProcess:
         """Made by :meth:`start`."""
         self._process = process
         self._folder = folder
+        # A caller that forgets to stop it, or is ended by an error, leaves no server behind.
+        self._finalizer = weakref.finalize(self, _stop, process, folder)
         self.port = port
         self.token = token
 
@@ -121,14 +124,18 @@ class OpaProcess:
 
     def stop(self) -> None:
         """Stop it: SIGTERM, after a grace SIGKILL. Idempotent."""
-        if self._process.poll() is None:
-            self._process.terminate()
-            try:
-                self._process.wait(_GRACE)
-            except subprocess.TimeoutExpired:
-                self._process.kill()
-                self._process.wait()
-        self._folder.cleanup()
+        self._finalizer()
+
+
+def _stop(process: subprocess.Popen[bytes], folder: tempfile.TemporaryDirectory[str]) -> None:
+    if process.poll() is None:
+        process.terminate()
+        try:
+            process.wait(_GRACE)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+    folder.cleanup()
 
 
 def _refused(log: str, policies: PolicySet, binary: Path) -> Undecided:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from trtops.errors import Location, Undecided
 from trtops.policy.builtins import ALLOWED, banned
 from trtops.policy.port import DECISION
-from trtops.policy.syntax import Module, parse, rule_of
+from trtops.policy.syntax import Module, parsed, rule_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -60,8 +60,8 @@ def demand_sound(policies: PolicySet, stage: Stage) -> None:
     known = (str(policies.digest), stage)
     if known in _SOUND:
         return
-    modules = parse(policies.modules(stage))
-    for defect in defects(modules, policies.data):
+    found = defects(parsed(policies, stage), policies.data)
+    for defect in sorted(found, key=lambda each: (each.location.file, each.location.line, each.location.column)):
         raise Undecided(f"{defect.rule}: {defect.message}", where=defect.location, fix=defect.fix)
     _SOUND.add(known)
 
@@ -71,14 +71,14 @@ def defects(modules: Sequence[Module], data: Mapping[str, Any]) -> Iterator[Defe
     functions = {
         f"data.{module.package}.{head.name}": head.arity
         for module in modules
-        for head in module.heads()
+        for head in module.heads
         if head.kind == "function"
     }
-    packages = {module.package: {head.name for head in module.heads()} for module in modules}
+    packages = {module.package: module.names for module in modules}
     for module in modules:
         yield from _decision(module)
         yield from _conflicts(module)
-        for call in module.calls():
+        for call in module.calls:
             yield from _call(module, call, functions)
         yield from _data(module, data, packages)
 
@@ -91,7 +91,7 @@ def _decision(module: Module) -> Iterator[Defect]:
     """A rule's decision is a partial set, which is never undefined, and nothing else."""
     if module.package.startswith("trtops.lib."):
         return
-    found = [head for head in module.heads() if head.name == DECISION]
+    found = [head for head in module.heads if head.name == DECISION]
     fix = f"write `{DECISION} contains finding if {{ … }}`"
     if not found:
         yield _defect(module, "no-decision", f"the package defines no `{DECISION}`", 0, fix)
@@ -104,7 +104,7 @@ def _decision(module: Module) -> Iterator[Defect]:
 
 def _conflicts(module: Module) -> Iterator[Defect]:
     first: dict[str, Head] = {}
-    for head in module.heads():
+    for head in module.heads:
         kind = "value" if head.kind == "default" and not head.arity else head.kind
         kind = "function" if head.kind == "default" and head.arity else kind
         before = first.setdefault(head.name, head)
@@ -140,10 +140,10 @@ def _call(module: Module, call: Call, functions: Mapping[str, int]) -> Iterator[
 _USE = "`trtops policy lint` lists what may be called; facts that need more belong into the input"
 
 
-def _data(module: Module, data: Mapping[str, Any], packages: Mapping[str, set[str]]) -> Iterator[Defect]:
+def _data(module: Module, data: Mapping[str, Any], packages: Mapping[str, frozenset[str]]) -> Iterator[Defect]:
     imported = [(path, module.import_offsets[name]) for name, path in module.imports.items()]
     named = [(tuple[str | None, ...](path[1:]), offset) for path, offset in imported if path[0] == "data"]
-    for reference in module.references():
+    for reference in module.references:
         path: tuple[str | None, ...] = (reference.root, *reference.segments)
         if reference.root in module.imports:
             path = (*module.imports[reference.root], *reference.segments)
@@ -156,7 +156,9 @@ def _data(module: Module, data: Mapping[str, Any], packages: Mapping[str, set[st
             yield _defect(module, "missing-data", problem, offset, fix)
 
 
-def _missing(path: tuple[str | None, ...], data: Mapping[str, Any], packages: Mapping[str, set[str]]) -> str | None:
+def _missing(
+    path: tuple[str | None, ...], data: Mapping[str, Any], packages: Mapping[str, frozenset[str]]
+) -> str | None:
     """What is wrong with ``data.<path>``; None if it names something."""
     if not path or path[0] is None:
         return "`data` as a whole, or by a variable: name the file"
@@ -172,7 +174,7 @@ def _missing(path: tuple[str | None, ...], data: Mapping[str, Any], packages: Ma
     return None
 
 
-def _missing_package(path: tuple[str | None, ...], packages: Mapping[str, set[str]]) -> str | None:
+def _missing_package(path: tuple[str | None, ...], packages: Mapping[str, frozenset[str]]) -> str | None:
     name = ".".join(str(part) for part in path[:3])
     if name not in packages:
         return f"no package `{name}` judges this stage"

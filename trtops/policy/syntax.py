@@ -12,15 +12,19 @@ from trtops.errors import Location, Undecided
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from trtops.policy.port import PolicyFile
+    from trtops.policy.port import PolicyFile, PolicySet
+    from trtops.policy.verdict import Stage
 
 Node = dict[str, Any]
 Segment = str | None
 """A key that is written out; None for a variable or an expression."""
 
 MAX_NESTING = 100
+_KEPT = 8
+_PARSED: dict[tuple[str, str, str], list[Module]] = {}
 _PLACE = re.compile(r"-->\s*(?P<file>.+):(?P<line>\d+):(?P<column>\d+)")
 _LITERALS = frozenset({"String", "RawString", "Number", "Bool", "Null"})
+_LEAVES = frozenset({"span", "String", "RawString", "Number", "Bool", "Null"})
 _REFS = frozenset({"Var", "RefDot", "RefBrack"})
 
 
@@ -67,6 +71,9 @@ class Module:
         package: its package.
         imports: alias -> path.
         rules: the rules' nodes.
+        heads: of the rules, in their order; ``names`` are theirs.
+        calls: every call, in the order of the source.
+        references: every reference that is not a part of another; names of called functions are left out.
     """
 
     def __init__(self, file: PolicyFile, tree: Node) -> None:
@@ -77,6 +84,9 @@ class Module:
         self.import_offsets: dict[str, int] = {}
         self.rules: list[Node] = tree["rules"]
         self._bytes = file.text.encode()
+        self.heads = tuple(head for rule in self.rules for head in _heads(rule))
+        self.names = frozenset(head.name for head in self.heads)
+        self.calls, self.references = scan(self.rules)
         for entry in tree["imports"]:
             path = tuple(part or "" for part in _chain(entry["refr"])[0])
             alias = entry.get("as")
@@ -94,27 +104,31 @@ class Module:
         start = before.rfind(b"\n") + 1
         return self.file.at(before.count(b"\n") + 1, len(before[start:].decode("utf-8", "replace")) + 1)
 
-    def heads(self) -> list[Head]:
-        """The heads of all rules, in their order."""
-        return [head for rule in self.rules for head in _heads(rule)]
+    def expanded(self) -> str:
+        """The text with every call through an import written out, for regorus, which does not look them up there.
 
-    def calls(self) -> Iterator[Call]:
-        """Every call, in the order of the source."""
-        for kind, body in nodes(self.rules):
-            if kind == "Call":
-                name = dotted(body["fcn"])
-                yield Call(name, tuple(body["params"]), body["span"]["start"])
+        ``facts.at(path)`` becomes ``data.trtops.lib.facts.at(path)``: the same function by its full name, the same
+        lines.
+        """
+        pieces: list[bytes] = []
+        done = 0
+        for offset, name in sorted(self._imported_calls()):
+            pieces += [self._bytes[done:offset], ".".join(self.imports[name]).encode()]
+            done = offset + len(name.encode())
+        return b"".join([*pieces, self._bytes[done:]]).decode()
 
-    def references(self) -> Iterator[Reference]:
-        """Every reference that is not a part of another; names of called functions are left out."""
-        return references(self.rules)
+    def _imported_calls(self) -> Iterator[tuple[int, str]]:
+        for call in self.calls:
+            name = call.name.partition(".")[0]
+            if self.imports.get(name, ("",))[0] == "data" and self._bytes[call.offset :].startswith(name.encode()):
+                yield call.offset, name
 
     def resolve(self, name: str) -> str:
         """The full path of a name: an import's alias replaced, a rule of this package under ``data``."""
         head, _, tail = name.partition(".")
         if head in self.imports:
             return ".".join((*self.imports[head], tail)) if tail else ".".join(self.imports[head])
-        if head != "data" and any(known.name == name for known in self.heads()):
+        if head != "data" and name in self.names:
             return f"data.{self.package}.{name}"
         return name
 
@@ -138,6 +152,20 @@ def parse(files: Sequence[PolicyFile]) -> list[Module]:
             raise from_regorus(error, {file.path: file}, "the file is not Rego v1") from None
     trees = {entry["source"]["file"]: entry["ast"] for entry in json.loads(engine.get_ast_as_json())}
     return [Module(file, trees[file.path]) for file in files]
+
+
+def parsed(policies: PolicySet, stage: Stage) -> list[Module]:
+    """The modules that judge a stage, parsed; the last few sets are kept (a set's digest is of all its files).
+
+    Raises:
+        Undecided: as :func:`parse`, and where the stage has no rule.
+    """
+    key = (str(policies.digest), policies.origin, stage)
+    if key not in _PARSED:
+        while len(_PARSED) >= _KEPT:
+            del _PARSED[next(iter(_PARSED))]
+        _PARSED[key] = parse(policies.modules(stage))
+    return _PARSED[key]
 
 
 def from_regorus(error: Exception, files: Mapping[str, PolicyFile], what: str) -> Undecided:
@@ -173,40 +201,39 @@ def _too_deep(text: str) -> int:
     return 0
 
 
-def nodes(tree: Any) -> Iterator[tuple[str, Node]]:  # noqa: ANN401 - a part of a syntax tree
-    """Every node below, outer before inner, in the order of the source: kind and body."""
-    if isinstance(tree, dict):
-        for kind, body in tree.items():
-            if isinstance(body, dict) and "span" in body and kind[:1].isupper():
-                yield kind, body
-            if kind != "span":
-                yield from nodes(body)
-    elif isinstance(tree, list):
-        for part in tree:
-            yield from nodes(part)
+def scan(tree: Any) -> tuple[tuple[Call, ...], tuple[Reference, ...]]:  # noqa: ANN401 - a part of a syntax tree
+    """Every call and every whole reference below, in the order of the source."""
+    calls: list[Call] = []
+    references: list[Reference] = []
+    pending: list[Any] = [tree]
+    while pending:
+        part = pending.pop()
+        if type(part) is list:
+            pending += part
+        elif type(part) is dict:
+            for kind, body in part.items():
+                if type(body) is list:
+                    pending.append(body)
+                elif type(body) is dict and kind not in _LEAVES:
+                    pending += _parts(kind, body, calls, references)
+    calls.sort(key=lambda call: call.offset)
+    references.sort(key=lambda reference: reference.offset)
+    return tuple(calls), tuple(references)
 
 
-def references(tree: Any) -> Iterator[Reference]:  # noqa: ANN401 - a part of a syntax tree
-    """Every reference below that is not a part of another one; names of called functions are left out."""
-    if isinstance(tree, list):
-        for part in tree:
-            yield from references(part)
-        return
-    if not isinstance(tree, dict):
-        return
-    for kind, body in tree.items():
-        if kind in _REFS and isinstance(body, dict):
-            chain, inner = _chain({kind: body})
-            if chain[0] is not None:
-                yield Reference(chain[0], tuple(chain[1:]), _offset({kind: body}), {kind: body})
-            for part in inner:
-                yield from references(part)
-        elif kind == "Call":
-            yield from references(body["params"])
-        elif kind == "head":
-            yield from references(_head_values(body))
-        elif kind not in ("span", "refr"):
-            yield from references(body)
+def _parts(kind: str, body: Node, calls: list[Call], references: list[Reference]) -> list[Any]:
+    """Note a node, and give what is to be looked at below it."""
+    if kind in _REFS:
+        chain, inner = _chain({kind: body})
+        if chain[0] is not None:
+            references.append(Reference(chain[0], tuple(chain[1:]), _offset({kind: body}), {kind: body}))
+        return inner
+    if kind == "Call":
+        calls.append(Call(dotted(body["fcn"]), tuple(body["params"]), body["span"]["start"]))
+        return list(body["params"])
+    if kind == "head":
+        return _head_values(body)
+    return [] if kind == "refr" else [body]
 
 
 def _head_values(head: Node) -> list[Any]:

@@ -14,6 +14,7 @@ from __future__ import annotations
 import difflib
 import re
 import tempfile
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 from urllib.parse import unquote, urlsplit, urlunsplit
@@ -135,6 +136,8 @@ def download(uri: str, *, base: Path, into: Path, on_progress: Progress | None =
         InputError, FetchFailed, Unavailable, StorageError: as :func:`fetch`.
     """
     progress = on_progress or _silent
+    if "\0" in uri:
+        raise InputError(f"{redacted(uri)!r} is no URI", fix="remove the NUL character")
     match = _SCHEME.match(uri)
     if match is None:
         raise InputError(
@@ -176,8 +179,6 @@ def _local(uri: str, base: Path) -> Path:
         raise FetchFailed(
             f"the file {path} cannot be read: {error.strerror}", where=uri, fix="check its permissions"
         ) from error
-    except ValueError:
-        raise InputError(f"{uri!r} is no path", fix="remove the NUL character") from None
     if size > MAX_MODEL_BYTES:
         raise InputError(f"the file {path} has {size} bytes", where=uri, fix=f"{MAX_MODEL_BYTES} bytes at most")
     return path
@@ -244,20 +245,28 @@ def _write(chunks: Iterable[bytes], target: Path, total: int, where: str, progre
     if total > MAX_MODEL_BYTES:
         raise _too_large(where)
     done = 0
-    with target.open("wb") as file:
+    file = _on_disk(target, target.open, "wb")
+    try:
         for chunk in chunks:
             done += len(chunk)
             if done > MAX_MODEL_BYTES:
                 raise _too_large(where)
-            try:
-                file.write(chunk)
-            except OSError as error:
-                raise StorageError(
-                    f"{target.name} could not be written: {error.strerror}",
-                    where=str(target.parent),
-                    fix="free some space",
-                ) from error
+            _on_disk(target, file.write, chunk)
             progress("downloading", done, total)
+        _on_disk(target, file.flush)
+    finally:
+        with suppress(OSError):  # what could not be flushed was told above
+            file.close()
+
+
+def _on_disk(target: Path, call: Callable[..., Any], *arguments: object) -> Any:  # noqa: ANN401 - as the call
+    """Tell the disk's errors from the network's, which are OSErrors too."""
+    try:
+        return call(*arguments)
+    except OSError as error:
+        raise StorageError(
+            f"{target.name} could not be written: {error.strerror}", where=str(target.parent), fix="free some space"
+        ) from error
 
 
 def _too_large(where: str) -> FetchFailed:

@@ -168,7 +168,7 @@ def _problem(detail: ErrorDetails, path: Path, model: type[BaseModel], source: S
         return Problem("spec.type", found, here, _type_fix(kind, value, path, source))
     if kind in _BOUNDS:
         name, words = _BOUNDS[kind]
-        return Problem("spec.range", found, here, f"write a number that is {words} {context[name]:g}")
+        return Problem("spec.range", found, here, f"write a number that is {words} {context[name]}")
     if kind == "string_pattern_mismatch":
         return Problem("spec.format", found, here, f"write {PATTERNS.get(context['pattern'], context['pattern'])}")
     if kind in {"too_short", "string_too_short"}:

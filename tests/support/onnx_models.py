@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-
 from onnx import TensorProto, helper
 
 if TYPE_CHECKING:

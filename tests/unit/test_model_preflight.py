@@ -71,7 +71,7 @@ from trtops.model.read import read_facts
 from trtops.model.fetch import fetch
 path = Path({str(path)!r})
 preflight(spec(), path, read_facts(path))
-sys.exit(" ".join(name for name in ("onnxruntime", "tensorrt", "tensorrt_rtx", "cuda") if name in sys.modules))
+sys.exit(" ".join(name for name in ("onnxruntime", "tensorrt", "tensorrt_rtx", "cuda") if name in sys.modules) or 0)
 """
         subprocess.run([sys.executable, "-c", code], check=True, cwd=Path(__file__).parents[2])
 

@@ -49,12 +49,17 @@ class VerdictFacts(Value):
 
 
 class ArtifactFacts(Value):
-    """One released target. ``verified`` and what follows are of its evidence; null where that is not at hand."""
+    """One released target.
+
+    ``evidence_artifact``, ``evidence_spec`` and ``verified`` are read in its evidence; null where that is not at hand.
+    ``provenance`` is the digest of the builder's signed statement; null where there is none.
+    """
 
     target: str
     backend: str
     artifact: str
     model: str
+    provenance: str | None
     evidence: str
     evidence_artifact: str | None
     evidence_spec: str | None
@@ -198,6 +203,7 @@ def _artifact(
         backend=sidecar["backend"],
         artifact=sidecar["artifact"],
         model=sidecar["model"],
+        provenance=released["provenance"],
         evidence=released["evidence"],
         evidence_artifact=known["artifact"] if known else None,
         evidence_spec=known["spec"] if known else None,

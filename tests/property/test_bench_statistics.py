@@ -79,6 +79,13 @@ def test_throughput_intervals_bear_autocorrelation(correlation: float, runs: int
     assert held / repeats > 0.90
 
 
+def test_throughput_intervals_of_independent_runs_are_as_narrow_as_the_normal_ones() -> None:
+    times = np.random.default_rng(3).normal(100, 10, 3000)
+    interval = statistics.throughput(times.tolist(), 1)
+    relative = (interval.high - interval.low) / interval.value
+    assert relative == pytest.approx(2 * 1.96 * 0.1 / math.sqrt(3000), rel=0.4)
+
+
 @given(TIMES, st.integers(1, 64))
 def test_throughput_is_rows_by_mean_latency_and_inside_its_interval(times: list[float], rows: int) -> None:
     interval = statistics.throughput(times, rows)

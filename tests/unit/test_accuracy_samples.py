@@ -231,6 +231,7 @@ def test_what_is_not_an_npz_is_refused(tmp_path: Path) -> None:
         with pytest.raises(InputError, match=r"not an \.npz of plain arrays") as caught:
             load_samples(f"file:{name}.npz", base=tmp_path, inputs=[X])
         assert caught.value.where == str(tmp_path / f"{name}.npz")
+        assert ("cut short" in caught.value.what) == (name in {"short", "huge", "negative"})
 
 
 def test_a_file_that_unpacks_to_too_much_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -178,7 +178,7 @@ def _read_array(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> Array:
         size = math.prod(shape) * dtype.itemsize
         if dtype.hasobject:
             raise ValueError(f"{member.filename} holds Python objects")
-        if min(shape, default=0) < 0 or size > member.file_size:
+        if min(shape, default=0) < 0 or size > member.file_size - file.tell():
             raise ValueError(f"{member.filename} is cut short: {shape} of {dtype} need {size} bytes")
         flat = np.frombuffer(file.read(size), dtype=dtype, count=math.prod(shape))
     array: Array = flat.reshape(shape, order="F" if fortran else "C")

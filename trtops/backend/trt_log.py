@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 _KEPT = 200
-_ERROR = 1  # ILogger.Severity: 0 internal error, 1 error, 2 warning, 3 info, 4 verbose
-_INFO = 3
+# ILogger.Severity: 0 internal error, 1 error, 2 warning, 3 info, 4 verbose
+ERROR, WARNING, INFO = 1, 2, 3
 
 _LOGGERS: dict[str, Any] = {}
 
@@ -23,7 +23,8 @@ _LOGGERS: dict[str, Any] = {}
 def logger(trt: Any) -> Any:  # noqa: ANN401 - TensorRT has no types
     """The process's logger of a library (the module ``tensorrt`` or ``tensorrt_rtx``).
 
-    It writes to standard error, which is the log where a build's child writes, and keeps errors in ``errors``.
+    It keeps errors in ``errors``, and writes what is at least as severe as ``shown`` to standard error, which is the
+    log where a build's child runs.
     """
     if trt.__name__ in _LOGGERS:
         return _LOGGERS[trt.__name__]
@@ -34,12 +35,13 @@ def logger(trt: Any) -> Any:  # noqa: ANN401 - TensorRT has no types
         def __init__(self) -> None:
             trt.ILogger.__init__(self)
             self.errors: list[str] = []
+            self.shown = WARNING
 
         def log(self, severity: Any, message: str) -> None:  # noqa: ANN401 - an enum of the library
             level = int(severity)
-            if level <= _ERROR:
+            if level <= ERROR:
                 self.errors = [*self.errors[1 - _KEPT :], message]
-            if level <= _INFO:
+            if level <= self.shown:
                 sys.stderr.write(f"[{getattr(severity, 'name', level)}] {message}\n")
 
     return _LOGGERS.setdefault(trt.__name__, Logger())
@@ -114,13 +116,18 @@ def meaning(said: Sequence[str]) -> tuple[str, str | None]:
     Returns:
         what happened, and what to do (None: not known); TensorRT's own last error where none is known.
     """
+    return known_meaning(said) or (trimmed(said[-1]) if said else "TensorRT gave no reason", None)
+
+
+def known_meaning(said: Sequence[str]) -> tuple[str, str] | None:
+    """What the first error that is known means, and what to do; None if none is known."""
     for message in said:
         for pattern, what, fix in _MEANINGS:
             if match := re.search(pattern, message):
                 groups = {name: text or "" for name, text in match.groupdict().items()}
                 node = f" (node {groups['node']})" if groups.get("node") else ""
                 return f"{_fill(what, groups)}{node}", fix
-    return (trimmed(said[-1]) if said else "TensorRT gave no reason"), None
+    return None
 
 
 def _fill(text: str, groups: dict[str, str]) -> str:

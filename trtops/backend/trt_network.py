@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from trtops.backend.bindings import onnx_bindings
 from trtops.backend.port import Progress
-from trtops.backend.trt_log import logger, meaning, trimmed
+from trtops.backend.trt_log import INFO, known_meaning, logger, meaning, trimmed
 from trtops.errors import BuildFailed
 from trtops.tensor import TensorInfo
 
@@ -70,6 +70,7 @@ def build_engine(
     """
     log = logger(trt)
     log.errors = []
+    log.shown = INFO
     _load_plugins(trt, log, request.builder.plugins)
     builder = trt.Builder(log)
     network = builder.create_network(network_flags(trt))
@@ -128,11 +129,14 @@ def _parser_failure(error: Any, model: Any, said: Sequence[str]) -> BuildFailed:
     name = _called(error, "node_name") or (node.name if node is not None else "")
     operator = _called(error, "node_operator") or (node.op_type if node is not None else "")
     code = str(error.code()).rpartition(".")[2]
-    what, fix = meaning([f"{code}: {error.desc()}"])
-    if operator and code.startswith("UNSUPPORTED_NODE"):
-        what, fix = f"TensorRT does not implement {operator} as it is used here", "replace it in the model"
-        if error.desc() not in {"", "false"}:
-            what = f"{what}: {trimmed(error.desc())}"
+    words = f"{code}: {error.desc()}"
+    if known := known_meaning([words]):
+        what, fix = known
+    elif operator and code.startswith("UNSUPPORTED_NODE"):
+        detail = "" if error.desc() in {"", "false"} else f": {trimmed(error.desc())}"
+        what, fix = f"it does not implement {operator} as it is used here{detail}", "replace it in the model"
+    else:
+        what, fix = trimmed(words), "check the node in the model"
     where = f"node {name!r} ({operator})" if operator else name or None
     if where is None and error.func() == "importInput":
         where = f"input {error.file()!r}"  # the parser gives the tensor's name there

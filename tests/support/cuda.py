@@ -1,0 +1,158 @@
+"""A CUDA runtime and a TensorRT in host memory, for the faults of devices that a real one does not play on demand.
+
+The engine that they run computes ``y = 2 * x`` (float32, ``[N, 4]``).
+"""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Any, ClassVar
+
+import numpy as np
+
+
+class Cudart:
+    """Memory with real addresses; fails the n-th call of a function where ``failing`` says so."""
+
+    cudaHostAllocDefault = 0  # noqa: N815
+
+    class cudaMemcpyKind:  # noqa: N801 - CUDA's name
+        cudaMemcpyHostToDevice = 1  # noqa: N815
+        cudaMemcpyDeviceToHost = 2  # noqa: N815
+
+    def __init__(self, failing: dict[str, int] | None = None) -> None:
+        self.failing = failing or {}
+        self.calls: dict[str, int] = {}
+        self.blocks: dict[int, Any] = {}
+        self.streams = 0
+
+    def _failed(self, name: str) -> bool:
+        self.calls[name] = self.calls.get(name, 0) + 1
+        return self.calls[name] == self.failing.get(name)
+
+    def _allocate(self, name: str, size: int) -> tuple[int, int]:
+        if self._failed(name):
+            return 2, 0
+        block = (ctypes.c_uint8 * size)()
+        address = ctypes.addressof(block)
+        self.blocks[address] = block
+        return 0, address
+
+    def cudaMalloc(self, size: int) -> tuple[int, int]:  # noqa: N802 - CUDA's name
+        return self._allocate("cudaMalloc", size)
+
+    def cudaHostAlloc(self, size: int, _: int) -> tuple[int, int]:  # noqa: N802
+        return self._allocate("cudaHostAlloc", size)
+
+    def cudaFree(self, address: int) -> tuple[int]:  # noqa: N802
+        del self.blocks[address]
+        return (0,)
+
+    cudaFreeHost = cudaFree  # noqa: N815
+
+    def cudaMemcpyAsync(self, to: int, of: int, size: int, *_: object) -> tuple[int]:  # noqa: N802
+        if self._failed("cudaMemcpyAsync"):
+            return (719,)
+        ctypes.memmove(to, of, size)
+        return (0,)
+
+    def cudaStreamCreate(self) -> tuple[int, int]:  # noqa: N802
+        self.streams += 1
+        return 0, 7
+
+    def cudaStreamDestroy(self, _: int) -> tuple[int]:  # noqa: N802
+        self.streams -= 1
+        return (0,)
+
+    def cudaStreamSynchronize(self, _: int) -> tuple[int]:  # noqa: N802
+        return (700 if self._failed("cudaStreamSynchronize") else 0,)
+
+    def cudaGetErrorString(self, status: int) -> tuple[int, bytes]:  # noqa: N802
+        return 0, f"CUDA error {status}".encode()
+
+
+class _DataType:
+    name = "FLOAT"
+
+
+class Context:
+    def __init__(self, engine: Engine) -> None:
+        self.engine = engine
+        self.addresses: dict[str, int] = {}
+        self.shape: tuple[int, ...] = (-1, 4)
+        self.profile = 0
+
+    def set_optimization_profile_async(self, index: int, _: int) -> bool:
+        self.profile = index
+        return True
+
+    def set_input_shape(self, _: str, shape: tuple[int, ...]) -> bool:
+        self.shape = shape
+        return True
+
+    def get_tensor_shape(self, name: str) -> tuple[int, ...]:
+        return (-1, 4) if name == "y" and self.engine.data_dependent else self.shape
+
+    def set_tensor_address(self, name: str, address: int) -> bool:
+        self.addresses[name] = address
+        return True
+
+    def execute_async_v3(self, _: int) -> bool:
+        if self.engine.refuses:
+            return False
+        count = int(np.prod(self.shape))
+        x = (ctypes.c_float * count).from_address(self.addresses["x"])
+        y = (ctypes.c_float * count).from_address(self.addresses["y"])
+        np.frombuffer(y, np.float32)[:] = 2 * np.frombuffer(x, np.float32)
+        return True
+
+
+class Engine:
+    num_io_tensors = 2
+
+    def __init__(self, profiles: int, *, data_dependent: bool = False) -> None:
+        self.num_optimization_profiles = profiles
+        self.data_dependent = data_dependent
+        self.refuses = False
+        self.context: Context | None = None
+
+    def get_tensor_name(self, index: int) -> str:
+        return "xy"[index]
+
+    def get_tensor_mode(self, name: str) -> int:
+        return Library.TensorIOMode.INPUT if name == "x" else 2
+
+    def get_tensor_dtype(self, _: str) -> type[_DataType]:
+        return _DataType
+
+    def create_execution_context(self) -> Context:
+        self.context = Context(self)
+        return self.context
+
+
+class Library:
+    """The module ``tensorrt``, as far as a session touches it."""
+
+    __name__ = "tensorrt_in_host_memory"
+    __version__ = "8.6.0"
+
+    class ILogger:
+        pass
+
+    class TensorIOMode:
+        INPUT = 1
+
+    engine: ClassVar[Engine | None] = None
+
+    @staticmethod
+    def init_libnvinfer_plugins(_: object, __: str) -> None:
+        pass
+
+    class Runtime:
+        def __init__(self, log: Any) -> None:
+            self.log = log
+
+        def deserialize_cuda_engine(self, data: bytes) -> Engine | None:
+            if not data:
+                self.log.log(1, "Serialization assertion failed")
+            return Library.engine if data else None

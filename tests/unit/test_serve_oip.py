@@ -69,7 +69,7 @@ WRONG: list[tuple[str, bytes, str]] = [
     (
         "far too few",
         request_json(data=[]),
-        "input 'x': shape [1, 4] needs 4 elements, and the data of 2 bytes holds fewer",
+        "input 'x': shape [1, 4] needs 4 elements, got data of 0 elements",
     ),
     (
         "nested otherwise",

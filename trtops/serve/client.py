@@ -136,8 +136,8 @@ def _outputs(body: bytes, length: int | None) -> dict[str, Array]:
         name, dtype, shape = tensor["name"], OIP_TO_NUMPY[tensor["datatype"]], tuple(tensor["shape"])
         size = tensor.get("parameters", {}).get("binary_data_size")
         if size is None:
-            data = msgspec.json.encode(tensor["data"])
-            outputs[name] = elements.from_json(memoryview(data), dtype, shape, name)
+            data = msgspec.Raw(msgspec.json.encode(tensor["data"]))
+            outputs[name] = elements.from_json(data, dtype, shape, name)
         else:
             if not 0 <= size <= len(body) - at:
                 raise ValueError(f"output '{name}' is cut short")

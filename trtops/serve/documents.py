@@ -70,6 +70,7 @@ def model_statistics(info: EngineInfo, meter: EngineMeter) -> dict[str, Any]:
     Copies in and out are part of ``compute_infer``: they are not measured apart, so their counts stay 0. Executions
     are summed as shares (a request of 2 rows in a batch of 8 is a quarter of one) and rounded.
     """
+    meter.fold()
     good = meter.queue.count
     successes = meter.duration.get(200)
     return {

@@ -4,13 +4,14 @@ JSON form: an array of numbers, booleans or strings, flat in row-major order or 
 elements' bytes in row-major order, little-endian; an element of BYTES is its length as a little-endian uint32 and then
 its bytes. BF16 and FP8 have no JSON form. Arrays of BYTES have dtype ``object`` and hold ``bytes``.
 
-Nothing is allocated from a number that the client merely claims: a shape is compared with the data that is there first.
+Nothing is allocated from a number that the client merely claims: a shape is compared with the data that is there.
 """
 
 from __future__ import annotations
 
 import math
 import struct
+from contextlib import suppress
 from functools import lru_cache
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -66,12 +67,7 @@ def count_of(shape: Shape) -> int:
     return math.prod(shape)
 
 
-def _nested(raw: memoryview) -> bool:
-    head = bytes(raw[:64]).lstrip(b" \t\r\n")
-    return head[:1] == b"[" and head[1:].lstrip(b" \t\r\n")[:1] == b"["
-
-
-def from_json(raw: memoryview, dtype: str, shape: Shape, name: str) -> Array:
+def from_json(raw: msgspec.Raw, dtype: str, shape: Shape, name: str) -> Array:
     """Read elements from a JSON array.
 
     Args:
@@ -83,21 +79,27 @@ def from_json(raw: memoryview, dtype: str, shape: Shape, name: str) -> Array:
     Raises:
         InputError: the client's fault: not an array of this type, out of its range, or of another count.
     """
-    datatype = DTYPES[dtype][0]
     if dtype in _BINARY_ONLY:
-        raise InputError(f"input '{name}': {datatype} has no JSON form", fix="send it as binary data")
-    count = count_of(shape)
-    if 2 * count > len(raw) + 1:  # each element is a character and a comma at least
-        raise InputError(
-            f"input '{name}': shape {list(shape)} needs {_plural(count, 'element')}, and the data of "
-            f"{_plural(len(raw), 'byte')} holds fewer"
-        )
-    nested = _nested(raw) and len(shape) > 1
+        raise InputError(f"input '{name}': {DTYPES[dtype][0]} has no JSON form", fix="send it as binary data")
     try:
-        values = _decoder(dtype, len(shape) if nested else 1).decode(raw)
+        values = _decoder(dtype, 1).decode(raw)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise InputError(f"input '{name}': data is not an array of {datatype}: {error}") from None
+        values = _nested(raw, dtype, shape, name, error)
     return _array(values, dtype, shape, name)
+
+
+def _nested(raw: msgspec.Raw, dtype: str, shape: Shape, name: str, error: Exception) -> list[Any]:
+    """Elements of an array that is not flat; ``error`` says why it is not."""
+    if len(shape) > 1 and "got `array`" in str(error):
+        try:
+            values: list[Any] = _decoder(dtype, len(shape)).decode(raw)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as nested:
+            error = nested
+        else:
+            return values
+    if not memoryview(raw).nbytes:
+        raise InputError(f"input '{name}': has no data", fix="give 'data', or 'binary_data_size' and the bytes")
+    raise InputError(f"input '{name}': data is not an array of {DTYPES[dtype][0]}: {error}")
 
 
 def _array(values: list[Any], dtype: str, shape: Shape, name: str) -> Array:
@@ -109,8 +111,9 @@ def _array(values: list[Any], dtype: str, shape: Shape, name: str) -> Array:
         raise InputError(
             f"input '{name}': expected {DTYPES[dtype][0]} data of shape {list(shape)}, got: {error}"
         ) from None
-    if array.ndim == 1 and array.size == count_of(shape):
-        return array.reshape(shape)
+    if array.ndim == 1:
+        with suppress(ValueError):  # another count
+            return array.reshape(shape)
     if array.shape != shape:
         got = f"shape {list(array.shape)}" if array.ndim > 1 else _plural(array.size, "element")
         raise InputError(

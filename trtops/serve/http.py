@@ -33,6 +33,7 @@ _JOIN = 1 << 16
 _CHUNK_OVERHEAD = 1 << 16
 _NEVER = float("inf")
 _STATUS = {status.value: f"HTTP/1.1 {status.value} {status.phrase}\r\n".encode() for status in HTTPStatus}
+_ONCE = frozenset({b"host", b"transfer-encoding", b"inference-header-content-length"})
 _METHODS = frozenset({b"GET", b"HEAD", b"POST"})
 
 
@@ -57,6 +58,7 @@ class Connection(asyncio.Protocol):
         self._target = b""
         self._chunks: list[bytes] = []
         self._header_bytes = 0
+        self._header_limit = self.limits.header_bytes
         self._body_bytes = 0
         self._wire_bytes = 0
         self._in_headers = False
@@ -177,16 +179,16 @@ class Connection(asyncio.Protocol):
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """Take a header; trailers are counted and dropped."""
-        self._count(len(name) + len(value) + 4)
+        self._header_bytes += len(name) + len(value) + 4
+        if self._header_bytes > self._header_limit:
+            raise self._too_large()
         if not self._in_headers:
             return
         headers = self._headers
         key = name.lower()
-        if key in headers and key in {b"host", b"transfer-encoding", b"inference-header-content-length"}:
+        if key in headers and key in _ONCE:
             raise HttpError(400, f"header {key.decode()} is given twice")
         headers[key] = value
-        if len(headers) > self.limits.headers:
-            raise HttpError(431, f"too many headers: {self.limits.headers} are allowed")
 
     def on_headers_complete(self) -> None:
         """Decide whether the body is wanted, before it is read."""
@@ -195,6 +197,8 @@ class Connection(asyncio.Protocol):
         method, version = parser.get_method(), parser.get_http_version()
         exchange = Exchange(self, method, self._target, headers)
         self._current = exchange
+        if len(headers) > self.limits.headers:
+            raise HttpError(431, f"too many headers: {self.limits.headers} are allowed")
         exchange.keep_alive = parser.should_keep_alive()
         exchange.old = version == "1.0"
         if version not in {"1.1", "1.0"}:
@@ -272,7 +276,10 @@ class Connection(asyncio.Protocol):
         if not exchange.keep_alive:
             self._stopped = True
         self._waiting.append(exchange)
-        self._advance()
+        if self._working or self._flushing:
+            self._advance()
+        else:
+            self._start_alone()
 
     def _count(self, size: int) -> None:
         self._header_bytes += size
@@ -296,6 +303,16 @@ class Connection(asyncio.Protocol):
             self._flushing = False
         self._rest()
         self._steer()
+
+    def _start_alone(self) -> None:
+        """Start the only request of a connection: what :meth:`_advance` does, without its loop."""
+        self._flushing = True
+        try:
+            self._start_next()
+        finally:
+            self._flushing = False
+        if self._working and self._working[0].answer is not None:
+            self._advance()
 
     def _start_next(self) -> bool:
         if not self._waiting or len(self._working) >= self.limits.pipelined or self._closing_now():
@@ -333,7 +350,14 @@ class Connection(asyncio.Protocol):
             exchange.answer = [b"".join((head, *parts))]
         else:
             exchange.answer = [head, *parts]
-        if self._working and self._working[0] is exchange:
+        if self._flushing or not self._working or self._working[0] is not exchange:
+            return
+        if keep and len(self._working) == 1 and not self._waiting and not self._expect:
+            self._working.clear()
+            for piece in exchange.answer:
+                self.transport.write(piece)
+            self._rest()
+        else:
             self._advance()
 
     def _write_ready(self) -> bool:

@@ -122,7 +122,7 @@ class Inference:
     def _deliver(self) -> None:
         self._woken = False
         finished = self._finished
-        now_ms = int(self._wall() * 1000)
+        now, now_ms = self._clock(), int(self._wall() * 1000)
         while finished:
             exchange, outcome = finished.popleft()
             codec, meter, decoded = exchange.context
@@ -136,8 +136,7 @@ class Inference:
                 self._fail(exchange, meter, error)
                 continue
             meter.in_flight -= 1
-            meter.succeeded(outcome, decoded.request.rows, now_ms)
-            meter.answered(200, self._clock() - exchange.started)
+            meter.succeeded(outcome, decoded.request.rows, now - exchange.started, now_ms)
 
     def _of_generation(self, codec: Codec, outcome: Outcome) -> Codec:
         """The codec of the generation that answered: the engine may have been swapped since the request was read."""

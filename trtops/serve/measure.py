@@ -1,6 +1,7 @@
 """What a front end counts: histograms and sums of one event loop's thread, without a lock.
 
-A request costs a few list additions. :mod:`trtops.serve.metrics` shows them to Prometheus when it asks.
+A good answer costs one list append; every thousand of them are put into the histograms at once.
+:mod:`trtops.serve.metrics` shows them to Prometheus when it asks.
 """
 
 from __future__ import annotations
@@ -9,8 +10,12 @@ from bisect import bisect_left
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from numpy.typing import NDArray
 
     from trtops.executor.port import Outcome
 
@@ -22,6 +27,10 @@ SECONDS: tuple[float, ...] = (
 
 ROWS: tuple[float, ...] = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 """Upper bounds of the batch size buckets."""
+
+
+OK = 200
+_RECENT = 1024
 
 
 class Histogram:
@@ -48,6 +57,12 @@ class Histogram:
         """Count a value; one on a bound belongs below it."""
         self.counts[bisect_left(self.bounds, value)] += 1
         self.sum += value
+
+    def observe_all(self, values: NDArray[np.float64]) -> None:
+        """Count many values at once."""
+        found = np.bincount(np.searchsorted(self.bounds, values), minlength=len(self.counts))
+        self.counts = [have + int(more) for have, more in zip(self.counts, found, strict=True)]
+        self.sum += float(values.sum())
 
     def cumulative(self) -> list[tuple[str, float]]:
         """Pairs of upper bound and count of all values up to it, as Prometheus writes them."""
@@ -80,6 +95,7 @@ class EngineMeter:
         batch: rows of the batch that a request ran in.
         rejected: reason -> requests.
         batches: rows -> executions.
+        recent: good answers that are not in the histograms yet.
     """
 
     in_flight: int = 0
@@ -93,6 +109,7 @@ class EngineMeter:
     batch: Histogram = field(default_factory=lambda: Histogram(ROWS))
     rejected: dict[str, int] = field(default_factory=dict)
     batches: dict[int, BatchMeter] = field(default_factory=dict)
+    recent: list[tuple[float, float, int, int, float]] = field(default_factory=list)
 
     def answered(self, status: int, seconds: float) -> None:
         """Count an answer."""
@@ -101,20 +118,30 @@ class EngineMeter:
             histogram = self.duration[status] = Histogram(SECONDS)
         histogram.observe(seconds)
 
-    def succeeded(self, outcome: Outcome, rows: int, now_ms: int) -> None:
-        """Count a good answer's work."""
-        self.requests += rows
+    def succeeded(self, outcome: Outcome, rows: int, seconds: float, now_ms: int) -> None:
+        """Count a good answer and its work."""
         self.last = now_ms
-        self.queue.observe(outcome.queue_us / 1e6)
-        self.compute.observe(outcome.compute_us / 1e6)
-        size = outcome.batch or rows
-        self.batch.observe(size)
-        meter = self.batches.get(size)
-        if meter is None:
-            meter = self.batches[size] = BatchMeter()
-        share = rows / size
-        meter.executions += share
-        meter.compute_us += share * outcome.compute_us
+        self.recent.append((outcome.queue_us, outcome.compute_us, outcome.batch or rows, rows, seconds))
+        if len(self.recent) >= _RECENT:
+            self.fold()
+
+    def fold(self) -> None:
+        """Put the answers since the last call into the histograms; whoever reads numbers calls this first."""
+        recent, self.recent = self.recent, []
+        if not recent:
+            return
+        queue, compute, sizes, rows, seconds = np.array(recent).T
+        self.requests += int(rows.sum())
+        self.queue.observe_all(queue / 1e6)
+        self.compute.observe_all(compute / 1e6)
+        self.batch.observe_all(sizes)
+        self.duration.setdefault(OK, Histogram(SECONDS)).observe_all(seconds)
+        for size in np.unique(sizes):
+            chosen = sizes == size
+            share = rows[chosen] / size
+            meter = self.batches.setdefault(int(size), BatchMeter())
+            meter.executions += float(share.sum())
+            meter.compute_us += float((share * compute[chosen]).sum())
 
     def failed(self, reason: str, seconds: float) -> None:
         """Count a request that got an error."""
@@ -130,6 +157,12 @@ class Meters:
         """Start empty."""
         self.engines: dict[str, EngineMeter] = {}
         self.malformed: dict[int, int] = {}
+
+    def fold(self) -> dict[str, EngineMeter]:
+        """All engines' numbers, up to date."""
+        for meter in self.engines.values():
+            meter.fold()
+        return self.engines
 
     def engine(self, name: str) -> EngineMeter:
         """Numbers of an engine that is served."""

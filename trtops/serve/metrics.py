@@ -49,6 +49,7 @@ class Exposition:
 
     def collect(self) -> Iterator[Metric]:
         """All metrics, as the library's collectors give them."""
+        self._meters.fold()
         yield from self._durations()
         yield from self._counts()
         yield from self._state()

@@ -90,18 +90,16 @@ class DataRoutes:
         self._catalogue = catalogue
         self._meters = meters
         self._health = health
-        self._paths: dict[bytes, Path] = {}
+        self._inferring: dict[bytes, tuple[str, str | None]] = {}
 
     def __call__(self, exchange: Exchange) -> None:
         """Answer a request, or pass it on."""
-        path = self._paths.get(exchange.target)
-        if path is None:
-            path = split_target(exchange.target)
-            if len(self._paths) >= _CACHED_PATHS:
-                self._paths.clear()
-            self._paths[exchange.target] = path
         try:
-            self._route(exchange, path)
+            known = self._inferring.get(exchange.target)
+            if known is not None and exchange.method == b"POST":
+                self._inference.infer(exchange, *known)
+            else:
+                self._route(exchange, split_target(exchange.target))
         except TrtopsError as error:
             fault = fault_of(error)
             exchange.fail(fault.status, fault.message, fault.extra)
@@ -131,6 +129,9 @@ class DataRoutes:
         elif verb == ("infer",):
             if _method(exchange, b"POST"):
                 self._inference.infer(exchange, name, version)
+                if len(self._inferring) >= _CACHED_PATHS:
+                    self._inferring.clear()
+                self._inferring[exchange.target] = name, version
         elif not _method(exchange, *_READERS):
             return
         elif verb == ("ready",):

@@ -32,7 +32,7 @@ def test_the_environment_is_stronger_than_files_and_extra_indexes_count(tmp_path
     )
 
 
-def test_without_an_index_only_links_are_asked(tmp_path: Path) -> None:
+def test_without_an_index_only_links_are_asked() -> None:
     assert package_indexes({"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": "/opt/w"}, files=()) == ("/opt/w",)
 
 

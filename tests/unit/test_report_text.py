@@ -51,6 +51,16 @@ def test_an_advisory_denial_is_a_warning_that_says_so() -> None:
     assert "allowed with warnings" in report
 
 
+def test_a_brief_report_has_one_line_a_rule_and_leaves_denials_out() -> None:
+    value = records.verdict(records.denial(), records.warning(), records.warning(), records.denial(waived_by="w-1"))
+    report = text.brief(value)
+    assert report.count("\n") == 2
+    assert "(and 1 more)" in report
+    assert "waived" in report
+    assert "denied" not in report
+    assert text.brief(records.verdict()) == ""
+
+
 def test_an_allowed_document_is_one_line() -> None:
     report = text.verdict(records.verdict())
     assert report.count("\n") == 1

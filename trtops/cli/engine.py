@@ -84,8 +84,7 @@ def show_shipment(shipment: Shipment, *, json: bool) -> None:
         say(jsonout.stages(shipment.rows))
         return
     for verdict in shipment.verdicts:
-        if verdict.findings:
-            say(text.verdict(verdict, style()))
+        say(text.verdict(verdict, style()) if verdict.decision == "deny" else text.brief(verdict, style()))
     if shipment.rows:
         say(text.stages(shipment.rows, style()))
     if shipment.answer is not None:

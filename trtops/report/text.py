@@ -77,6 +77,22 @@ def verdict(value: Verdict, style: Style = PLAIN) -> str:
     return _joined(lines)
 
 
+def brief(value: Verdict, style: Style = PLAIN) -> str:
+    """One line a rule that has findings which do not deny: the first finding, and how many more there are."""
+    by_rule: dict[str, list[Finding]] = {}
+    for finding in value.findings:
+        if not finding.blocking:
+            by_rule.setdefault(finding.rule, []).append(finding)
+    return _joined([_brief(visible(value.subject), found, style) for found in by_rule.values()])
+
+
+def _brief(subject: str, found: Sequence[Finding], style: Style) -> str:
+    first = min(found, key=_rank)
+    tone = {"warning": "yellow", "info": "cyan", "waived": "dim"}[label(first)]
+    more = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
+    return f"{subject}: {style.paint(label(first), tone)} {visible(first.rule)}: {visible(first.message)}{more}"
+
+
 def _rank(finding: Finding) -> int:
     if finding.blocking:
         return 0

@@ -55,7 +55,7 @@ class Shipment:
 
     Attributes:
         rows: one a stage.
-        verdicts: every verdict, in order.
+        verdicts: every verdict on what can be judged here, in order.
         measured: evidence by target.
         released: None if it did not come to that.
         answer: of the smoke test.
@@ -195,10 +195,11 @@ def _gate(
 ) -> tuple[Judged, ...]:
     with shipment.stage("gate evidence") as tell:
         judged = releasing.judge_evidence(workspace, checked, gate, pairs, baseline)
-        shipment.verdicts += [one.verdict for one in judged]
+        # What this machine cannot load has a row of its own that says so; its gate is closed, and no news.
+        shipment.verdicts += [one.verdict for one in judged if one.measured.evidence.unverified is None]
         releasing.refuse_denied(checked, judged)
         allowed = [one.build.target.id for one in judged if one.verdict.decision != "deny"]
-        findings = [finding for one in judged for finding in one.verdict.findings if not finding.blocking]
+        findings = [finding for verdict in shipment.verdicts for finding in verdict.findings if not finding.blocking]
         tell(f"allowed: {', '.join(allowed) or 'none'}" + _noted(len(findings)), None, "warned" if findings else "done")
     return judged
 

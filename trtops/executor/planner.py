@@ -58,8 +58,13 @@ def add_engine(state: State, engine: EngineQueue, lanes: list[int]) -> None:
 
 
 def remove_engine(state: State, engine: EngineQueue) -> tuple[Ticket, ...]:
-    """Take an engine out; what still waits in it comes back, decided, to be answered with an error."""
+    """Take an engine out; what still waits in it comes back as from :func:`evict`."""
     state.engines.pop(id(engine), None)
+    return evict(state, engine)
+
+
+def evict(state: State, engine: EngineQueue) -> tuple[Ticket, ...]:
+    """Empty an engine's queue; what waited comes back, oldest first, decided: the caller answers it with an error."""
     left: list[Ticket] = []
     for bucket in engine.buckets.values():
         left.extend(ticket for level in bucket.levels for ticket in level if ticket.phase == QUEUED)
@@ -135,6 +140,15 @@ def cancel(state: State, ticket: Ticket) -> bool:
         return False
     ticket.phase = DONE
     return True
+
+
+def abandon(state: State, launch: Launch) -> list[Ticket]:
+    """Decide the tickets of a batch that nobody waits for any more; its lane stays occupied."""
+    left = [ticket for ticket in launch.tickets if ticket.phase == RUNNING]
+    for ticket in left:
+        ticket.phase = DONE
+    state.live -= len(left)
+    return left
 
 
 def finish(state: State, launch: Launch, now: float, seconds: float | None) -> tuple[list[Ticket], list[Expire]]:

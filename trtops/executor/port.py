@@ -89,7 +89,7 @@ class Engines(Protocol):
     def engines(self) -> tuple[EngineInfo, ...]:
         """What is serving now."""
 
-    def load(
+    def load(  # noqa: PLR0913 - what a release says of an engine, each by its name
         self,
         name: str,
         *,

@@ -1,0 +1,487 @@
+"""The executor in one process: engines by name, a device thread a lane, one completion thread.
+
+Every decision is the planner's; this module calls it under one lock and does outside what it returns. Threads:
+
+- callers submit: their thread offers the request to the planner and, if a lane is free, plans;
+- a lane that ends a batch plans the next one itself, so the device waits for nobody;
+- the completion thread answers, and plans when time alone brings something (a delay, a deadline).
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import threading
+import time
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING
+
+from trtops.errors import (
+    Cancelled,
+    DeadlineExceeded,
+    InputError,
+    NotLoadable,
+    Overloaded,
+    Retryable,
+    TrtopsError,
+    Unavailable,
+)
+from trtops.executor import planner
+from trtops.executor.completion import BatchAnswer, Clerk, Failure, Note, tell
+from trtops.executor.engine import Order, close_session, open_engine
+from trtops.executor.memory import Budget
+from trtops.executor.observer import Silent
+from trtops.executor.state import RUNNING, Expire, Launch, State, Ticket, Wait
+from trtops.executor.worker import Lane
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from trtops.backend.port import Session
+    from trtops.executor.completion import Work
+    from trtops.executor.engine import Engine
+    from trtops.executor.observer import Observer
+    from trtops.executor.port import EngineInfo, Outcome, Request
+    from trtops.executor.state import Action, EngineQueue
+    from trtops.executor.worker import Ran
+    from trtops.spec.engine import Batching, Memory, Profile
+
+log = logging.getLogger(__name__)
+
+_REOPEN_AFTER = (0.0, 0.2, 1.0)
+"""Seconds before each try to open a session again in place of one that died; then the engine is taken out."""
+
+_RETRY = (0.01, 30.0)
+"""Bounds in seconds of the hint that a refused client gets."""
+
+
+@dataclass(frozen=True, slots=True)
+class EngineStatus:
+    """How an engine is.
+
+    Attributes:
+        state: ``serving``, ``degraded``, ``reloading``, ``draining`` or ``failed``.
+        reason: why it failed.
+        queued: requests that wait. ``running``: batches on devices.
+    """
+
+    info: EngineInfo
+    state: str
+    reason: str | None
+    queued: int
+    running: int
+
+
+class Executor:
+    """Runs engines. Implements :class:`trtops.executor.port.Engines`; every method may be called from any thread.
+
+    Arrays of a request must not change until ``done`` came.
+    """
+
+    def __init__(
+        self,
+        *,
+        observer: Observer | None = None,
+        clock: Callable[[], float] = time.monotonic,
+        host_memory: int | None = None,
+        device_memory: int | None = None,
+    ) -> None:
+        """Start with no engine.
+
+        Args:
+            observer: is told of every batch, refusal and swap.
+            clock: monotonic seconds; deadlines of requests count from it.
+            host_memory: bytes of host memory that the pools of all engines may take together; None: no bound.
+            device_memory: the same of device memory.
+        """
+        self._observer: Observer = observer or Silent()
+        self._clock = clock
+        self._budgets = Budget("the executor's host memory", host_memory), Budget("device memory", device_memory)
+        self._lock = threading.Lock()
+        self._changed = threading.Condition(self._lock)
+        self._state = State(0)
+        self._lanes: list[Lane] = []
+        self._on_lane: dict[int, Launch] = {}
+        self._routes: dict[str, Engine] = {}
+        self._infos: tuple[EngineInfo, ...] = ()
+        self._draining: list[Engine] = []
+        self._freeing: set[threading.Thread] = set()
+        self._loading: dict[str, threading.Lock] = {}
+        self._loads = 0
+        self._closing = threading.Event()
+        self._clerk = Clerk(clock, self._tick)
+
+    def __repr__(self) -> str:
+        """Show engines, lanes and memory."""
+        with self._lock:
+            engines = ", ".join(map(repr, [*self._routes.values(), *self._draining])) or "no engine"
+            lanes = f"{self._state.free} of {len(self._lanes)} lanes free"
+            live = self._state.live
+        closing = ", closing" if self._closing.is_set() else ""
+        return f"Executor({engines}; {live} requests, {lanes}; {self._budgets[0]!r}{closing})"
+
+    # -- requests ------------------------------------------------------------------------------------------------------
+
+    def submit(self, engine: str, request: Request, done: Callable[[Outcome], None]) -> Callable[[], None]:
+        """Queue a request (see :meth:`trtops.executor.port.Engines.submit`).
+
+        A priority above the engine's lowest level counts as that. A request that is being run when it is cancelled, or
+        when its deadline passes, is answered at once; what comes of it is dropped.
+
+        Raises:
+            InputError: unknown engine, tensor, dtype or shape.
+            Overloaded: the queue is full.
+            Unavailable: the engine failed and could not be reloaded, or the executor is closing.
+        """
+        if request.priority < 0:
+            raise InputError(f"priority {request.priority} is below 0, the most urgent", where=f"engine {engine}")
+        while True:
+            loaded = self._routes.get(engine)
+            if loaded is None:
+                raise self._no_engine(engine)
+            shape = loaded.interface.check(request)
+            queue = loaded.queue
+            ticket = Ticket(
+                request.rows if loaded.interface.batchable else 1,
+                min(request.priority, queue.policy.priorities - 1),
+                request.deadline,
+                (request, done),
+            )
+            with self._lock:
+                if queue.draining:
+                    continue  # it was swapped out or unloaded meanwhile: look again
+                if loaded.failed:
+                    raise Unavailable(loaded.failed, where=f"engine {engine}", fix="load it again")
+                now = self._clock()
+                rejected = planner.offer(self._state, queue, shape, ticket, now)
+                if rejected is None:
+                    self._after_offer(queue, now)
+                    break
+                depth = queue.queued
+            tell(partial(self._observer.refused, engine, rejected.reason, 1))
+            raise Overloaded(
+                f"the queue of engine {engine} is full: {depth} requests wait",
+                fix="send the request again later",
+                retry_after=self._retry_after(queue, depth),
+            )
+        return partial(self._cancel, loaded, ticket)
+
+    def _after_offer(self, queue: EngineQueue, now: float) -> None:
+        if planner.can_launch(self._state, queue):
+            self._do(planner.plan(self._state, now))
+        else:
+            until = planner.next_time(self._state)
+            if until < self._clerk.armed:
+                self._clerk.arm(until)
+
+    def _no_engine(self, name: str) -> TrtopsError:
+        if self._closing.is_set():
+            return Unavailable("the executor is closing", fix="send the request to another server")
+        known = ", ".join(sorted(self._routes)) or "none"
+        return InputError(f"no engine {name!r} is loaded", fix=f"loaded engines: {known}")
+
+    @staticmethod
+    def _retry_after(queue: EngineQueue, depth: int) -> float:
+        """Seconds until what waits has run, by the measured cost of full batches."""
+        policy = queue.policy
+        batches = math.ceil(depth / policy.max_batch) / max(1, len(queue.lanes))
+        return min(max(queue.cost.estimate(policy.max_batch) * batches, _RETRY[0]), _RETRY[1])
+
+    def _cancel(self, engine: Engine, ticket: Ticket) -> None:
+        with self._lock:
+            running = ticket.phase == RUNNING
+            if not planner.cancel(self._state, ticket):
+                return
+            self._clerk.put(self._failure(engine, [ticket], _cancelled, "cancelled", running=running))
+            self._settle()
+
+    # -- doing what the planner says (all under the lock) --------------------------------------------------------------
+
+    def _do(self, actions: Sequence[Action]) -> None:
+        until = math.inf
+        for action in actions:
+            if isinstance(action, Launch):
+                self._on_lane[action.lane] = action
+                self._lanes[action.lane].put(action)
+            elif isinstance(action, Expire):
+                self._expire(action)
+            elif isinstance(action, Wait):
+                until = action.until
+        self._clerk.arm(until)
+        self._settle()
+
+    def _expire(self, action: Expire) -> None:
+        bucket = action.ticket.bucket
+        if bucket is not None:
+            engine: Engine = bucket.engine.owner
+            how = partial(_late, engine.info.name, running=action.running, timeout=bucket.engine.policy.timeout)
+            self._clerk.put(self._failure(engine, [action.ticket], how, action.reason, running=action.running))
+
+    def _failure(
+        self,
+        engine: Engine,
+        tickets: Sequence[Ticket],
+        error: Callable[[Ticket], TrtopsError],
+        reason: str,
+        *,
+        running: bool = False,
+    ) -> Work:
+        return Failure(tickets, error, engine.info, reason, self._observer, running)
+
+    def _settle(self) -> None:
+        """Free generations that have drained."""
+        if not self._draining:
+            return
+        for engine in [engine for engine in self._draining if planner.drained(engine.queue)]:
+            self._draining.remove(engine)
+            planner.remove_engine(self._state, engine.queue)
+            self._free(engine)
+        self._changed.notify_all()
+
+    def _free(self, engine: Engine) -> None:
+        """Close sessions in a thread of its own: freeing device memory takes its time, and no lane must wait for it."""
+        thread = threading.Thread(target=self._free_now, args=(engine,), name="trtops-free", daemon=True)
+        self._freeing.add(thread)
+        thread.start()
+
+    def _free_now(self, engine: Engine) -> None:
+        engine.close()
+        for budget in self._budgets:
+            budget.release(engine.holder)
+        tell(partial(self._observer.freed, engine.info.name, engine.info.generation))
+        with self._lock:
+            self._freeing.discard(threading.current_thread())
+            self._changed.notify_all()
+
+    def _tick(self) -> None:
+        with self._lock:
+            self._do(planner.plan(self._state, self._clock()))
+
+    # -- batches -------------------------------------------------------------------------------------------------------
+
+    def _finished(self, launch: Launch, ran: Ran) -> Launch | None:
+        """A lane ended a batch: decide who is answered, and what this lane runs next."""
+        engine: Engine = launch.engine.owner
+        with self._lock:
+            self._on_lane.pop(launch.lane, None)
+            now = self._clock()
+            if ran.dead:
+                self._bury(engine, launch.lane, ran)
+            answer, late = planner.finish(self._state, launch, now, ran.compute_s if ran.clean else None)
+            for action in late:
+                self._expire(action)
+            self._clerk.put(BatchAnswer(engine, launch, ran, answer, launch.engine.queued, self._observer))
+            actions = planner.plan(self._state, now)
+            mine = next((act for act in actions if isinstance(act, Launch) and act.lane == launch.lane), None)
+            if mine is not None:
+                actions.remove(mine)
+                self._on_lane[mine.lane] = mine
+            self._do(actions)
+            return mine
+
+    def _bury(self, engine: Engine, lane: int, ran: Ran) -> None:
+        """Take a dead session off its lane and open another one beside."""
+        ran.error = Retryable(
+            f"engine {engine.info.name} lost its device session: {ran.error}",
+            where=f"engine {engine.info.name}",
+            fix="send the request again",
+        )
+        if lane not in engine.queue.lanes:
+            return
+        engine.queue.lanes.remove(lane)
+        log.error("engine %s: session on lane %d died: %s", engine, lane, ran.error)
+        self._clerk.put(Note(partial(self._observer.failed, engine.info.name, engine.info.generation, str(ran.error))))
+        thread = threading.Thread(target=self._revive, args=(engine, lane), name="trtops-reopen", daemon=True)
+        self._freeing.add(thread)
+        thread.start()
+
+    def _revive(self, engine: Engine, lane: int) -> None:
+        dead = engine.sessions.pop(lane, None)
+        if dead is not None:
+            close_session(dead)
+        why = "it was closed"
+        try:
+            for pause in _REOPEN_AFTER:
+                if self._closing.wait(pause):
+                    break
+                try:
+                    session = engine.reopen()
+                except NotLoadable as error:
+                    why = str(error)
+                    log.warning("engine %s: a session could not be opened again: %s", engine, why)
+                    continue
+                self._reborn(engine, lane, session)
+                return
+            self._give_up(engine, why)
+        finally:
+            with self._lock:
+                self._freeing.discard(threading.current_thread())
+                self._changed.notify_all()
+
+    def _reborn(self, engine: Engine, lane: int, session: Session) -> None:
+        with self._lock:
+            if id(engine.queue) in self._state.engines:
+                engine.sessions[lane] = session
+                engine.queue.lanes.append(lane)
+                engine.queue.lanes.sort()
+                self._do(planner.plan(self._state, self._clock()))
+                return
+        close_session(session)
+
+    def _give_up(self, engine: Engine, why: str) -> None:
+        """No session can be opened: with none left, the engine fails, and what waits in it is told."""
+        with self._lock:
+            if engine.queue.lanes or id(engine.queue) not in self._state.engines:
+                return
+            engine.failed = f"engine {engine.info.name} failed and could not be reloaded: {why}"
+            self._evict(engine, engine.failed, "failed")
+            self._settle()
+
+    def _evict(self, engine: Engine, why: str, reason: str) -> None:
+        left = planner.evict(self._state, engine.queue)
+        if left:
+            self._clerk.put(self._failure(engine, left, partial(_unavailable, why), reason))
+
+    # -- engines -------------------------------------------------------------------------------------------------------
+
+    def engines(self) -> tuple[EngineInfo, ...]:
+        """What is serving now, by name. The same tuple until that changes."""
+        return self._infos
+
+    def status(self) -> tuple[EngineStatus, ...]:
+        """How every engine is, those that drain included."""
+        with self._lock:
+            return tuple(
+                EngineStatus(engine.info, engine.state, engine.failed, engine.queue.queued, engine.queue.running)
+                for engine in [*self._routes.values(), *self._draining]
+            )
+
+    def load(  # noqa: PLR0913 - the port's
+        self,
+        name: str,
+        *,
+        generation: int,
+        version: str,
+        digest: str,
+        backend: str,
+        batching: Batching,
+        instances: int,
+        open_session: Callable[[], Session],
+        profiles: tuple[Profile, ...] = (),
+        memory: Memory | None = None,
+    ) -> None:
+        """Load beside what serves, warm up, then flip the route (see :meth:`trtops.executor.port.Engines.load`).
+
+        Loads of one name come one after the other. The pools of both generations count until the old one has drained.
+
+        Raises:
+            NotLoadable: it could not be opened, sized or warmed up; what served before still does.
+        """
+        with self._lock:
+            turn = self._loading.setdefault(name, threading.Lock())
+            self._loads += 1
+            number = self._loads
+        with turn:
+            self._refuse_when_closing(name)
+            start = self._clock()
+            holder = f"engine {name}, generation {generation} (load {number})"
+            order = Order(
+                name, generation, version, digest, backend, batching, instances, open_session, profiles, memory, holder
+            )
+            engine = open_engine(order, self._budgets, self._clock)
+            with self._lock:
+                closing = self._closing.is_set()
+                if closing:
+                    self._free(engine)
+                else:
+                    self._flip(name, engine, instances)
+            if closing:
+                self._refuse_when_closing(name)
+            tell(partial(self._observer.loaded, name, generation, self._clock() - start))
+
+    def _refuse_when_closing(self, name: str) -> None:
+        if self._closing.is_set():
+            raise NotLoadable("the executor is closing", where=f"engine {name}")
+
+    def _flip(self, name: str, engine: Engine, instances: int) -> None:
+        while len(self._lanes) < instances:
+            self._lanes.append(Lane(len(self._lanes), self._clock, self._finished))
+        planner.add_engine(self._state, engine.queue, list(range(instances)))
+        old = self._routes.get(name)
+        self._routes[name] = engine
+        self._publish()
+        if old is not None:
+            self._retire(old)
+
+    def _publish(self) -> None:
+        self._infos = tuple(self._routes[name].info for name in sorted(self._routes))
+
+    def _retire(self, engine: Engine) -> None:
+        planner.drain_engine(self._state, engine.queue)
+        self._draining.append(engine)
+        self._do(planner.plan(self._state, self._clock()))
+
+    def unload(self, name: str) -> None:
+        """Take an engine out. Returns at once; what waits is served, then its sessions are closed.
+
+        Raises:
+            InputError: no engine of this name is loaded.
+        """
+        with self._lock:
+            engine = self._routes.pop(name, None)
+            if engine is not None:
+                self._publish()
+                self._retire(engine)
+        if engine is None:
+            raise self._no_engine(name)
+
+    def close(self, *, drain: float) -> None:
+        """Stop: new requests are refused; those that came get ``drain`` seconds to finish, then an error. Idempotent.
+
+        Must not be called from a callback: the completion thread would wait for itself.
+        """
+        end = self._clock() + drain
+        with self._lock:
+            self._closing.set()
+            for name in list(self._routes):
+                self._retire(self._routes.pop(name))
+            self._publish()
+            self._changed.wait_for(lambda: not self._draining, max(0.0, drain))
+            for launch in list(self._on_lane.values()):
+                engine: Engine = launch.engine.owner
+                left = planner.abandon(self._state, launch)
+                self._clerk.put(self._failure(engine, left, partial(_unavailable, _CLOSED), "closed", running=True))
+            for engine in self._draining:
+                self._evict(engine, _CLOSED, "closed")
+            stuck = {launch.engine.owner for launch in self._on_lane.values()}
+            for engine in [engine for engine in self._draining if engine not in stuck]:
+                self._draining.remove(engine)
+                self._free(engine)
+            self._changed.wait_for(lambda: not self._freeing, max(0.0, end - self._clock()) + 1.0)
+        for lane in self._lanes:
+            lane.stop()
+        for lane in self._lanes:
+            lane.join(max(0.1, end - self._clock()))
+        self._clerk.stop(max(1.0, end - self._clock()))
+
+
+_CLOSED = "the executor closed before this request was served"
+
+
+def _cancelled(ticket: Ticket) -> TrtopsError:
+    del ticket
+    return Cancelled("the request was cancelled")
+
+
+def _unavailable(why: str, ticket: Ticket) -> TrtopsError:
+    del ticket
+    return Unavailable(why, fix="send the request to another server, or again later")
+
+
+def _late(engine: str, ticket: Ticket, *, running: bool, timeout: float) -> TrtopsError:
+    where = f"engine {engine}"
+    if ticket.deadline is None:
+        return DeadlineExceeded(f"the request waited {timeout * 1e3:g} ms, as long as the queue allows", where=where)
+    state = "its batch was running" if running else "it was waiting for a batch"
+    return DeadlineExceeded(f"the request's deadline passed while {state}", where=where)

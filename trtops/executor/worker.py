@@ -1,0 +1,142 @@
+"""The device thread: waits for a batch, puts it together, runs it, hands it back, and gets the next one.
+
+A session is not thread-safe: once an engine serves, only the thread of its lane calls ``run``. It sleeps in a queue,
+never polls, and never answers a request itself, so the device is free of the clients' callbacks.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from dataclasses import dataclass, field
+from queue import SimpleQueue
+from typing import TYPE_CHECKING
+
+from trtops.errors import Retryable, TrtopsError
+from trtops.executor.staging import check_rows, own
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from trtops.executor.engine import Engine
+    from trtops.executor.state import Launch, Ticket
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class Ran:
+    """What came of a batch.
+
+    Attributes:
+        outputs: of the whole batch, if it ran.
+        error: why it did not.
+        dead: the session cannot be used any more.
+        alone: what came of each request that was run again by itself, since the batch failed together.
+        whole: the outputs are one request's, not to be split.
+        gather_s, compute_s: seconds.
+    """
+
+    outputs: Mapping[str, NDArray[np.generic]] = field(default_factory=dict)
+    error: Exception | None = None
+    dead: bool = False
+    alone: dict[int, Ran] = field(default_factory=dict)
+    whole: bool = False
+    gather_s: float = 0.0
+    compute_s: float = 0.0
+
+    @property
+    def clean(self) -> bool:
+        """It ran once, without an error: its time tells of the engine's cost."""
+        return self.error is None and not self.alone
+
+
+def run_batch(engine: Engine, lane: int, tickets: tuple[Ticket, ...], rows: int, clock: Callable[[], float]) -> Ran:
+    """Run a batch on the session of a lane. Never raises.
+
+    A batch that fails together is run again request by request, so that a bad one fails alone; not if the session died.
+    """
+    ran = _run_once(engine, lane, tickets, rows, clock)
+    if ran.error is None or ran.dead or len(tickets) == 1:
+        return ran
+    log.warning(
+        "engine %s: a batch of %d requests failed, each runs again alone", engine, len(tickets), exc_info=ran.error
+    )
+    for ticket in tickets:
+        ticket.offset = 0
+        ran.alone[id(ticket)] = single = _run_once(engine, lane, (ticket,), ticket.rows, clock)
+        ran.compute_s += single.compute_s
+        if single.dead:
+            ran.dead, ran.error = True, single.error
+            break
+    return ran
+
+
+def _run_once(engine: Engine, lane: int, tickets: tuple[Ticket, ...], rows: int, clock: Callable[[], float]) -> Ran:
+    ran = Ran(whole=len(tickets) == 1 and (rows >= engine.interface.min_rows or not engine.interface.batchable))
+    start = clock()
+    try:
+        inputs = engine.stagings[lane].gather(tickets, rows)
+        began = clock()
+        ran.gather_s = began - start
+        outputs = engine.sessions[lane].run(inputs)
+        ran.compute_s = clock() - began
+        if not ran.whole:
+            check_rows(engine.interface, outputs, max(rows, engine.interface.min_rows))
+        ran.outputs = own(outputs)
+    except Retryable as error:
+        ran.error, ran.dead = error, True
+    except TrtopsError as error:
+        ran.error = error
+    except Exception as error:  # noqa: BLE001 - whatever a native library raises fails this batch only
+        ran.error = TrtopsError(f"{type(error).__name__}: {error}", where=f"engine {engine.info.name}")
+        ran.error.__cause__ = error
+    return ran
+
+
+class Lane:
+    """One device thread."""
+
+    def __init__(
+        self, number: int, clock: Callable[[], float], finished: Callable[[Launch, Ran], Launch | None]
+    ) -> None:
+        """Start the thread.
+
+        Args:
+            number: of the lane.
+            clock: monotonic seconds.
+            finished: is told of each batch, and returns the next one of this lane, if there is one already.
+        """
+        self.number = number
+        self._clock = clock
+        self._finished = finished
+        self._inbox: SimpleQueue[Launch | None] = SimpleQueue()
+        self._thread = threading.Thread(target=self._loop, name=f"trtops-device-{number}", daemon=True)
+        self._thread.start()
+
+    def put(self, launch: Launch) -> None:
+        """Hand over a batch. The planner hands one to a free lane only."""
+        self._inbox.put(launch)
+
+    def stop(self) -> None:
+        """End the thread after the batch that it runs."""
+        self._inbox.put(None)
+
+    def join(self, timeout: float) -> bool:
+        """Wait for the thread's end; False if it still runs (a run that hangs)."""
+        self._thread.join(timeout)
+        return not self._thread.is_alive()
+
+    def _loop(self) -> None:
+        while (launch := self._inbox.get()) is not None:
+            following: Launch | None = launch
+            del launch  # a lane that sleeps keeps no request alive
+            while following is not None:
+                following = self._run(following)
+
+    def _run(self, launch: Launch) -> Launch | None:
+        ran = run_batch(launch.engine.owner, self.number, launch.tickets, launch.rows, self._clock)
+        return self._finished(launch, ran)

@@ -130,6 +130,21 @@ class TrustedChannel:
         self._binding, self._engine, self._config, self._proven = signed.value, None, None, {}
         return signed.value
 
+    def restore_pointer(self, body: bytes) -> Binding:
+        """Accept the pointer of this service's own snapshot, for a start while the registry is away.
+
+        Its signature has to hold as ever. Its age does not matter: expiry must not keep a service from starting with
+        what it ran before, and a newer generation may have been seen that could not be loaded. :attr:`seen` stays.
+
+        Raises:
+            TrustError: it is forged or of another channel, or its key is not trusted any more (the local disk).
+        """
+        where = f"{layout.pointer(self.channel)} of the snapshot"
+        signed = verify(body, Binding, self._root, where=where)
+        self._check_place(signed, where)
+        self._binding, self._engine, self._config, self._proven = signed.value, None, None, {}
+        return signed.value
+
     def update_engine_release(self, body: bytes | None) -> EngineRelease:
         """Accept the engine release that the pointer names.
 

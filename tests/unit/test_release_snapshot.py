@@ -66,9 +66,9 @@ def test_a_restored_service_still_refuses_to_go_back(snapshot: Snapshot) -> None
 def test_a_snapshot_is_verified_like_anything_else(snapshot: Snapshot) -> None:
     with pytest.raises(TrustError, match="of the snapshot"):
         restore(TrustedChannel(KeyRing().root(), CHANNEL), snapshot)
+    other = Channel(engine="cls", environment="prod")
+    moved = snapshot.documents | {layout.pointer(other): snapshot.documents[POINTER]}
     with pytest.raises(TrustError, match="this pointer is of"):
-        other = Channel(engine="cls", environment="prod")
-        moved = snapshot.documents | {layout.pointer(other): snapshot.documents[POINTER]}
         restore(TrustedChannel(KEYS.root(), other), snapshot.model_copy(update={"documents": moved}))
 
 

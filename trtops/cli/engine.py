@@ -27,6 +27,10 @@ if TYPE_CHECKING:
     from trtops.workflow.ship import Shipment
     from trtops.workflow.workspace import Workspace
 
+HtmlOption = Annotated[
+    typer.FileTextWrite | None,
+    typer.Option("--html", metavar="FILE", help="Also write a page with plots.", encoding="utf-8", lazy=True),
+]
 FreshOption = Annotated[bool, typer.Option("--fresh", help="Measure again what was measured before.")]
 
 
@@ -49,6 +53,7 @@ def ship(
     rebuild: RebuildOption = False,
     fresh: FreshOption = False,
     json: JsonOption = False,
+    html: HtmlOption = None,
 ) -> int:
     """Take an engine through every stage.
 
@@ -71,6 +76,18 @@ def ship(
         except TrtopsError as error:
             failure = error
     show_shipment(shipment, json=json)
+    if html is not None:
+        from trtops.report import html as pages
+
+        released = shipment.released
+        html.write(
+            pages.page(
+                [one.evidence for one in shipment.measured],
+                release=released.published.release if released else None,
+                commit=released.release.commit if released else None,
+                verdicts=shipment.verdicts,
+            )
+        )
     if failure is not None:
         code = complain(failure)
     return code
@@ -211,10 +228,7 @@ def bench(
     target: TargetOption = None,
     fresh: FreshOption = False,
     json: JsonOption = False,
-    html: Annotated[
-        typer.FileTextWrite | None,
-        typer.Option("--html", metavar="FILE", help="Also write a page with plots.", encoding="utf-8"),
-    ] = None,
+    html: HtmlOption = None,
 ) -> int:
     """Measure latency and throughput.
 

@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     from trtops.report.rows import StageRow
 
 
+_KEY_DIGITS = 12
+
+
 def stage_table(rows: Sequence[StageRow]) -> Table:
     """Stage, result, time, digest; and the sum of the times."""
     body = [
@@ -121,7 +124,7 @@ def history_table(bindings: Sequence[Binding]) -> Table:
             binding.config_release.short,
             binding.reason,
             instant(binding.created),
-            binding.actor,
+            binding.actor[:_KEY_DIGITS],
         )
         for binding in sorted(bindings, key=lambda binding: binding.generation, reverse=True)
     )

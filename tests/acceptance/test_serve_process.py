@@ -42,7 +42,7 @@ PROFILES = ({"inputs": {"x": {"min": [1, 4], "opt": [8, 4], "max": [32, 4]}}},)
 def release(home: Path, number: float) -> int:
     """Release an engine that adds a number to the sum of each row."""
     keys, store = KeyStore(home), Store(home / "store")
-    of = spec(profiles=list(PROFILES), batching={"max_batch": 32})
+    of = spec(profiles=list(PROFILES), batching={"max_batch": 32, "queue": {"timeout": "30s"}})
     text = f"adds {number}".encode()
     side = sidecar(of=of, size_bytes=len(text), inputs=(X,), outputs=(Y,)).model_copy(
         update={"artifact": store.put_bytes(text)}
@@ -117,7 +117,7 @@ def test_tritonclient_infers_in_json_and_binary(home: Path) -> None:
         assert served.is_model_ready("cls", "1.0.0")
         assert served.get_server_metadata()["name"] == "trtops"
         assert served.get_model_metadata("cls")["inputs"] == [{"name": "x", "datatype": "FP32", "shape": [-1, 4]}]
-        assert served.get_model_config("cls")["max_batch_size"] == 16
+        assert served.get_model_config("cls")["max_batch_size"] == 32
         for binary in (True, False):
             given = triton.InferInput("x", [3, 4], "FP32")
             given.set_data_from_numpy(data, binary_data=binary)

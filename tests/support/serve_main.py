@@ -6,11 +6,11 @@ python -m tests.support.serve_main HOME PORT [batch seconds]
 from __future__ import annotations
 
 import sys
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from unittest import mock
 
-from tests.support.serving import FakeEngines
 from tests.support.sessions import FunctionSession
 from trtops.backend.port import BackendStatus
 from trtops.errors import TrtopsError
@@ -29,6 +29,9 @@ class Adder:
 
     name = "onnxruntime"
 
+    def __init__(self, cost: float) -> None:
+        self.cost = cost
+
     def status(self, target: Any) -> BackendStatus:
         can = target.backend == self.name
         return BackendStatus(backend=self.name, version="1", can_build=False, can_load=can, reason="not here")
@@ -37,6 +40,7 @@ class Adder:
         number = float(path.read_text().split()[1])
 
         def add(inputs: Mapping[str, Any]) -> dict[str, Any]:
+            time.sleep(self.cost)
             return {"y": inputs["x"].sum(axis=1, keepdims=True) + number}
 
         return FunctionSession(side.inputs, side.outputs, add)
@@ -45,9 +49,9 @@ class Adder:
 def main(home: Path, port: int, cost: float) -> int:
     duty = Duty("dev", ("cls",), load_root(home / "root.json"), poll=0.2)
     settings = ServeSettings(duty, home / "agent", port=port, control_port=0, ready_json=True, drain=20)
-    with mock.patch("trtops.backend.select.backend", return_value=Adder()):
+    with mock.patch("trtops.backend.select.backend", return_value=Adder(cost)):
         registry = FileRegistry(home / "registry", "dev", interval=0.05)
-        return run(settings, engines=FakeEngines(cost=cost), registry=registry, store=Store(home / "store"))
+        return run(settings, registry=registry, store=Store(home / "store"))
 
 
 if __name__ == "__main__":

@@ -543,8 +543,8 @@ def test_the_control_port() -> None:
         assert 'trtops_request_duration_seconds_count{code="200",engine="sum"} 1.0' in text
         assert 'trtops_request_duration_seconds_count{code="400",engine="sum"} 1.0' in text
         assert 'trtops_requests_rejected_total{engine="sum",reason="bad_request"} 1.0' in text
-        assert 'trtops_queue_duration_seconds_bucket{engine="sum",le="0.0001"} 1.0' in text
-        assert 'trtops_batch_rows_sum{engine="sum"} 1.0' in text
+        assert 'trtops_request_queue_seconds_bucket{engine="sum",le="0.0001"} 1.0' in text
+        assert 'trtops_request_batch_rows_sum{engine="sum"} 1.0' in text
         assert 'trtops_engine_generation{engine="sum"} 1.0' in text
         assert json.loads(at_control(served, b"GET /v2/trtops/status HTTP/1.0\r\n\r\n").body) == {"status": "ready"}
         assert at_control(served, b"POST /v2/repository/models/sum/load HTTP/1.0\r\n\r\n").status == 200

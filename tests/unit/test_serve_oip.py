@@ -207,6 +207,7 @@ def test_remembered_headers_are_bounded() -> None:
         (b"\x01\0\0\0a\0\0\0\0z", "1 byte left over after 2 BYTES elements"),
         (b"\xff\xff\xff\xff" * 2, "says 4294967295 bytes"),
         (b"", "need 8 bytes at least, got 0"),
+        (b"\x01\0\0\0a\x01\0\0\0\xff", "BYTES element 1 is no UTF-8 text"),
     ],
 )
 def test_bytes_elements_are_bounded_by_the_data(data: bytes, message: str) -> None:
@@ -276,3 +277,21 @@ def test_the_largest_uint64_and_only_it_fits() -> None:
     for wrong in (-1, 2**64):
         with pytest.raises(InputError, match="input 'x'"):
             codec.decode(request_json(datatype="UINT64", data=[0, 1, 2, wrong]), None, 0.0)
+
+
+def test_an_engine_without_a_batch_axis_takes_its_own_shapes() -> None:
+    inputs = (tensor("x", shape=(4,)), tensor("t", shape=()), tensor("w", "int32", (2, "k")))
+    codec = Codec(info("alone", inputs, (tensor("y", shape=(4,)),), max_batch=1))
+    x = {"name": "x", "shape": [4], "datatype": "FP32", "data": [1, 2, 3, 4]}
+    t = {"name": "t", "shape": [], "datatype": "FP32", "data": [0.5]}
+    w = {"name": "w", "shape": [2, 3], "datatype": "INT32", "data": [[1, 2, 3], [4, 5, 6]]}
+    for _ in range(2):
+        decoded = codec.decode(two_inputs(x, t, w), None, 0.0)
+        assert decoded.request.rows == 1
+        assert {name: array.shape for name, array in decoded.request.inputs.items()} == {
+            "x": (4,),
+            "t": (),
+            "w": (2, 3),
+        }
+    with pytest.raises(InputError, match=r"input 'x': expected shape \[4\], got \[3\]"):
+        codec.decode(two_inputs({**x, "shape": [3]}, t, w), None, 0.0)

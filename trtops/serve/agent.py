@@ -274,7 +274,8 @@ class Agent:
             state = self._states[order.name]
             if order.verb == "unload":
                 self._states[order.name] = replace(state, stopped=True, running=None, restored=False)
-                self._engines.unload(order.name)
+                if state.running is not None:
+                    self._engines.unload(order.name)
             else:
                 self._states[order.name] = replace(state, stopped=False, failure=None, restored=False)
                 self._look(order.name)

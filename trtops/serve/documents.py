@@ -38,20 +38,25 @@ def model_metadata(info: EngineInfo) -> dict[str, Any]:
     }
 
 
-def _config_tensor(tensor: TensorInfo) -> dict[str, Any]:
+def _config_tensor(tensor: TensorInfo, first: int) -> dict[str, Any]:
     kind = "STRING" if tensor.datatype == "BYTES" else tensor.datatype
-    return {"name": tensor.name, "data_type": f"TYPE_{kind}", "dims": list(tensor.oip_shape[1:])}
+    return {"name": tensor.name, "data_type": f"TYPE_{kind}", "dims": list(tensor.oip_shape[first:])}
 
 
 def model_config(info: EngineInfo) -> dict[str, Any]:
-    """``GET /v2/models/{model}/config``, the part of Triton's that has a meaning here. Dims leave the batch out."""
+    """``GET /v2/models/{model}/config``, the part of Triton's that has a meaning here. Dims leave the batch out.
+
+    ``max_batch_size`` is 0, and dims are whole, where requests are not put together along the first axis.
+    """
+    tensors = (*info.inputs, *info.outputs)
+    batched = all(bool(tensor.shape) and not isinstance(tensor.shape[0], int) for tensor in tensors)
     return {
         "name": info.name,
         "platform": info.backend,
         "backend": info.backend,
-        "max_batch_size": info.max_batch,
-        "input": [_config_tensor(tensor) for tensor in info.inputs],
-        "output": [_config_tensor(tensor) for tensor in info.outputs],
+        "max_batch_size": info.max_batch if batched else 0,
+        "input": [_config_tensor(tensor, int(batched)) for tensor in info.inputs],
+        "output": [_config_tensor(tensor, int(batched)) for tensor in info.outputs],
         "dynamic_batching": {},
         "parameters": {
             "trtops_digest": {"string_value": info.digest},

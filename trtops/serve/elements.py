@@ -2,7 +2,8 @@
 
 JSON form: an array of numbers, booleans or strings, flat in row-major order or nested as the shape is. Binary form: the
 elements' bytes in row-major order, little-endian; an element of BYTES is its length as a little-endian uint32 and then
-its bytes. BF16 and FP8 have no JSON form. Arrays of BYTES have dtype ``object`` and hold ``bytes``.
+its bytes. BF16 and FP8 have no JSON form. Arrays of BYTES have dtype ``object`` and hold ``str``: the backends that
+take strings take text, and would turn ``bytes`` into their Python notation without a word.
 
 Nothing is allocated from a number that the client merely claims: a shape is compared with the data that is there.
 """
@@ -133,7 +134,7 @@ def _leaves(values: list[Any], shape: Shape, name: str) -> list[str]:
 def _strings(values: list[Any], shape: Shape, name: str) -> Array:
     flat = _leaves(values, shape if values and isinstance(values[0], list) else (count_of(shape),), name)
     array = np.empty(len(flat), object)
-    array[:] = [text.encode() for text in flat]
+    array[:] = flat
     return array.reshape(shape)
 
 
@@ -183,7 +184,10 @@ def _strings_from_binary(data: memoryview, count: int, name: str) -> Array:
         at += 4
         if length > size - at:
             raise InputError(f"input '{name}': BYTES element {index} says {length} bytes, and {size - at} are left")
-        array[index] = bytes(data[at : at + length])
+        try:
+            array[index] = str(data[at : at + length], "utf-8")
+        except UnicodeDecodeError:
+            raise InputError(f"input '{name}': BYTES element {index} is no UTF-8 text") from None
         at += length
     if at != size:
         raise InputError(f"input '{name}': {_plural(size - at, 'byte')} left over after {count} BYTES elements")

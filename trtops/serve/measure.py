@@ -48,6 +48,12 @@ class Histogram:
         """Show count and sum."""
         return f"<Histogram count={self.count} sum={self.sum:g}>"
 
+    def copy(self) -> Histogram:
+        """A copy that no observation changes."""
+        other = Histogram(self.bounds)
+        other.counts, other.sum = list(self.counts), self.sum
+        return other
+
     @property
     def count(self) -> int:
         """Number of observations."""

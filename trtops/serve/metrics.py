@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from trtops.executor.port import EngineInfo
     from trtops.serve.front import Front
     from trtops.serve.measure import EngineMeter, Histogram, Meters
+    from trtops.serve.observe import ExecutorMeter, Totals
 
 
 class Exposition:
@@ -23,6 +24,7 @@ class Exposition:
         index: Callable[[], tuple[EngineInfo, ...]],
         swaps: Callable[[], Mapping[tuple[str, str], int]],
         front: Front,
+        executor: ExecutorMeter | None = None,
     ) -> None:
         """Read from these.
 
@@ -31,6 +33,7 @@ class Exposition:
             index: what is served.
             swaps: (engine, result) -> how many swaps ended so.
             front: the data port's front end.
+            executor: counts of the executor, if it has an observer.
         """
         from prometheus_client.registry import CollectorRegistry
 
@@ -38,6 +41,7 @@ class Exposition:
         self._index = index
         self._swaps = swaps
         self._front = front
+        self._executor = executor
         self._registry = CollectorRegistry()
         self._registry.register(self)
 
@@ -53,6 +57,8 @@ class Exposition:
         yield from self._durations()
         yield from self._counts()
         yield from self._state()
+        if self._executor is not None:
+            yield from _batches(self._executor.totals())
 
     def _durations(self) -> Iterator[Metric]:
         from prometheus_client.core import HistogramMetricFamily
@@ -68,9 +74,9 @@ class Exposition:
                 total.add_metric([name, str(status)], histogram.cumulative(), histogram.sum)
         yield total
         parts: list[tuple[str, str, Callable[[EngineMeter], Histogram]]] = [
-            ("trtops_queue_duration_seconds", "Waiting for a batch", lambda meter: meter.queue),
-            ("trtops_compute_duration_seconds", "Execution of the batch that it ran in", lambda meter: meter.compute),
-            ("trtops_batch_rows", "Rows of the batch that a request ran in", lambda meter: meter.batch),
+            ("trtops_request_queue_seconds", "Waiting for a batch", lambda meter: meter.queue),
+            ("trtops_request_compute_seconds", "Execution of the batch that it ran in", lambda meter: meter.compute),
+            ("trtops_request_batch_rows", "Rows of the batch that a request ran in", lambda meter: meter.batch),
         ]
         for metric, text, of in parts:
             family = HistogramMetricFamily(metric, text, labels=["engine"])
@@ -116,3 +122,33 @@ class Exposition:
         connections = GaugeMetricFamily("trtops_http_connections", "Open connections", len(self._front.connections))
         held = GaugeMetricFamily("trtops_http_buffered_bytes", "Bytes of requests that are held", self._front.buffered)
         yield from (flight, generation, about, connections, held)
+
+
+def _batches(totals: Totals) -> Iterator[Metric]:
+    from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
+
+    released = CounterMetricFamily("trtops_batches", "Batches, by why they were released", labels=["engine", "reason"])
+    for (name, reason), count in sorted(totals.batches.items()):
+        released.add_metric([name, reason], count)
+    failed = CounterMetricFamily("trtops_batches_failed", "Batches that ended in an error", labels=["engine"])
+    deaths = CounterMetricFamily("trtops_sessions_died", "Sessions that died and were opened again", labels=["engine"])
+    depth = GaugeMetricFamily("trtops_queue_depth", "Requests that waited when the last batch ended", labels=["engine"])
+    load = GaugeMetricFamily("trtops_load_duration_seconds", "Of the last load and warm-up", labels=["engine"])
+    for family, numbers in (
+        (failed, totals.failed_batches),
+        (deaths, totals.deaths),
+        (depth, totals.depth),
+        (load, totals.load),
+    ):
+        for name, number in sorted(numbers.items()):
+            family.add_metric([name], number)
+    yield from (released, failed, deaths, depth, load)
+    for metric, text, series in (
+        ("trtops_batch_rows", "Rows of a batch", totals.rows),
+        ("trtops_batch_gather_seconds", "Putting a batch's inputs together", totals.gather),
+        ("trtops_batch_compute_seconds", "Run of a batch", totals.compute),
+    ):
+        histogram = HistogramMetricFamily(metric, text, labels=["engine"])
+        for name, one in sorted(series.items()):
+            histogram.add_metric([name], one.cumulative(), one.sum)
+        yield histogram

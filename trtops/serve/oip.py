@@ -176,6 +176,9 @@ class Codec:
         self.info = info
         self._inputs = {tensor.name: tensor for tensor in info.inputs}
         self._outputs = {tensor.name: tensor for tensor in info.outputs}
+        self._batchable = bool(info.inputs) and all(
+            bool(tensor.shape) and not isinstance(tensor.shape[0], int) for tensor in (*info.inputs, *info.outputs)
+        )
         self._all = {flag: tuple(Wanted(tensor, flag) for tensor in info.outputs) for flag in (False, True)}
         encode = msgspec.json.encode
         self._opening = b'{"model_name":%b,"model_version":%b,' % (encode(info.name), encode(info.version))
@@ -232,7 +235,7 @@ class Codec:
         rows, offset = 0, 0
         for given in document.inputs:
             tensor, shape = self._check(given, inputs, rows)
-            rows = shape[0]
+            rows = shape[0] if self._batchable else 1
             size = self._binary_size(given, len(body) - header - offset)
             if size is None:
                 inputs[given.name] = elements.from_json(given.data, tensor.dtype, shape, given.name)
@@ -260,7 +263,7 @@ class Codec:
         """Compare what a request says of an input with what the engine takes, before any data is read."""
         name, shape = given.name, tuple(given.shape)
         known = self._known.get((name, given.datatype, shape))
-        if known is not None and name not in seen and rows in {0, shape[0]}:
+        if known is not None and name not in seen and (not self._batchable or rows in {0, shape[0]}):
             return known, shape
         tensor = self._inputs.get(name)
         if tensor is None:
@@ -274,16 +277,20 @@ class Codec:
             raise InputError(
                 f"input '{name}': {_dims(shape)} is no shape: sizes are 0 or more, and {elements.MAX_RANK} at most"
             )
-        if not shape or not tensor.accepts(shape):
+        if not tensor.accepts(shape):
             raise InputError(f"input '{name}': expected shape {_dims(tensor.oip_shape)}, got {_dims(shape)}")
-        if not 1 <= shape[0] <= self.info.max_batch:
-            raise InputError(f"input '{name}': expected 1 to {self.info.max_batch} rows, got {shape[0]}")
-        if rows and shape[0] != rows:
-            raise InputError(f"input '{name}': expected {rows} rows like the inputs before it, got {shape[0]}")
+        if self._batchable:
+            self._check_rows(name, shape[0], rows)
         if len(self._known) >= _KNOWN_SHAPES:
             self._known.clear()
         self._known[name, given.datatype, shape] = tensor
         return tensor, shape
+
+    def _check_rows(self, name: str, have: int, rows: int) -> None:
+        if not 1 <= have <= self.info.max_batch:
+            raise InputError(f"input '{name}': expected 1 to {self.info.max_batch} rows, got {have}")
+        if rows and have != rows:
+            raise InputError(f"input '{name}': expected {rows} rows like the inputs before it, got {have}")
 
     @staticmethod
     def _binary_size(given: _Input, left: int) -> int | None:

@@ -19,12 +19,14 @@ from typing import TYPE_CHECKING, Any, TextIO
 import msgspec
 
 from trtops.errors import InputError, Unavailable
+from trtops.executor.executor import Executor
 from trtops.serve.agent import Agent, Duty
 from trtops.serve.exchange import Limits
 from trtops.serve.front import Front
 from trtops.serve.inference import Catalogue, Inference
 from trtops.serve.measure import Meters
 from trtops.serve.metrics import Exposition
+from trtops.serve.observe import ExecutorMeter
 from trtops.serve.routes import ControlRoutes, DataRoutes
 from trtops.serve.snapshot import Snapshots
 
@@ -89,6 +91,7 @@ class HttpServer:
         control: Control,
         swaps: Callable[[], Mapping[tuple[str, str], int]] | None = None,
         limits: Limits | None = None,
+        executor: ExecutorMeter | None = None,
     ) -> None:
         """Put it together; call from within the event loop.
 
@@ -98,6 +101,7 @@ class HttpServer:
             control: what control calls do.
             swaps: counts for the metrics.
             limits: bounds of what clients may ask for.
+            executor: counts of the executor, if it has an observer.
         """
         loop = asyncio.get_running_loop()
         self.meters = Meters()
@@ -106,7 +110,7 @@ class HttpServer:
         routes = DataRoutes(inference, catalogue, self.meters, health)
         self.data = Front(loop, routes, limits, self.meters.refused)
         index = partial(_index, catalogue)
-        metrics = Exposition(self.meters, index, swaps or Swaps(), self.data)
+        metrics = Exposition(self.meters, index, swaps or Swaps(), self.data, executor)
         self.control = Front(loop, ControlRoutes(metrics, health, control, loop, index), _CONTROL_LIMITS)
         self._servers: list[asyncio.Server] = []
 
@@ -162,18 +166,18 @@ def _cannot_listen(error: OSError, host: str, port: int) -> Exception:
 def run(
     settings: ServeSettings,
     *,
-    engines: Engines,
     registry: Registry,
     store: Artifacts,
+    engines: Engines | None = None,
     output: TextIO | None = None,
 ) -> int:
     """Serve until SIGTERM or SIGINT; then finish what is in flight.
 
     Args:
         settings: how.
-        engines: the executor; closed at the end.
         registry: where pointers and documents come from.
         store: where artifacts come from.
+        engines: the executor; closed at the end. None: one in this process.
         output: where the ready line is written; None: standard output.
 
     Returns:
@@ -187,23 +191,25 @@ def run(
 
     # A request's way is a chain of short steps in two threads; by Python's default each may wait 5 ms for the other.
     sys.setswitchinterval(_SWITCH_INTERVAL)
+    meter = ExecutorMeter()
+    engines = Executor(observer=meter) if engines is None else engines
     agent = Agent(settings.duty, engines, registry, store, Snapshots(settings.state))
     loop = uvloop.new_event_loop()
     try:
-        return int(loop.run_until_complete(_serve(settings, engines, agent, output or sys.stdout)))
+        return int(loop.run_until_complete(_serve(settings, engines, agent, meter, output or sys.stdout)))
     finally:
         with suppress(RuntimeError):
             loop.run_until_complete(loop.shutdown_default_executor())
         loop.close()
 
 
-async def _serve(settings: ServeSettings, engines: Engines, agent: Agent, output: TextIO) -> int:
+async def _serve(settings: ServeSettings, engines: Engines, agent: Agent, meter: ExecutorMeter, output: TextIO) -> int:
     loop = asyncio.get_running_loop()
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         with suppress(ValueError, RuntimeError, NotImplementedError):  # not the main thread: somebody else stops us
             loop.add_signal_handler(number, stop.set)
-    server = HttpServer(engines, agent, agent, lambda: agent.swaps, settings.limits)
+    server = HttpServer(engines, agent, agent, lambda: agent.swaps, settings.limits, meter)
     try:
         port = await server.listen(server.data, settings.host, settings.port)
         control = await server.listen(server.control, settings.control_host, settings.control_port)

@@ -16,8 +16,10 @@ if TYPE_CHECKING:
 
 KEYS = st.sampled_from("abcd")
 LEAVES = st.integers() | st.text(max_size=3) | st.lists(st.integers(), max_size=2)
-TREES = st.recursive(
-    st.dictionaries(KEYS, LEAVES, max_size=3), lambda inner: st.dictionaries(KEYS, inner | LEAVES, max_size=3)
+TREES = st.dictionaries(
+    KEYS,
+    st.recursive(LEAVES, lambda inner: st.dictionaries(KEYS, inner, max_size=3), max_leaves=6),
+    max_size=3,
 )
 
 

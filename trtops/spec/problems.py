@@ -243,10 +243,15 @@ def _models(annotation: Any) -> Iterator[Any]:  # noqa: ANN401 - any annotation
         yield annotation
 
 
+def _is_model(annotation: Any) -> bool:  # noqa: ANN401 - any annotation
+    """Whether an annotation is a model (on CPython 3.10, ``tuple[int]`` passes for a class)."""
+    return get_origin(annotation) is None and isinstance(annotation, type) and issubclass(annotation, BaseModel)
+
+
 def _step(annotation: Any, segment: str | int) -> Any:  # noqa: ANN401 - any annotation
     """The annotation of what stands at a key or an index."""
     for part in _models(annotation):
-        if isinstance(part, type) and issubclass(part, BaseModel):
+        if _is_model(part):
             field = part.model_fields.get(str(segment))
             return field.annotation if field else None
         arguments = get_args(part)
@@ -262,7 +267,7 @@ def _fields(model: type[BaseModel], path: Path) -> list[str]:
     for segment in path:
         annotation = _step(annotation, segment)
     for part in _models(annotation):
-        if isinstance(part, type) and issubclass(part, BaseModel):
+        if _is_model(part):
             return list(part.model_fields)
     return []
 
@@ -275,7 +280,7 @@ def _places(model: type[BaseModel], prefix: str = "") -> Iterator[str]:
         for part in _models(field.annotation):
             inner = get_args(part)[-1] if get_origin(part) is dict else (get_args(part) or (part,))[0]
             for nested in _models(inner):
-                if isinstance(nested, type) and issubclass(nested, BaseModel):
+                if _is_model(nested):
                     yield from _places(nested, f"{place}.")
 
 
@@ -285,7 +290,7 @@ def _about(model: type[BaseModel], loc: tuple[int | str, ...]) -> str:
     for segment in loc[:-1]:
         annotation = _step(annotation, segment)
     for part in _models(annotation):
-        if isinstance(part, type) and issubclass(part, BaseModel):
+        if _is_model(part):
             field = part.model_fields[str(loc[-1])]
             choices = [str(choice) for choice in get_args(field.annotation) if isinstance(choice, str)]
             if choices:

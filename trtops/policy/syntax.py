@@ -175,6 +175,8 @@ def from_regorus(error: Exception, files: Mapping[str, PolicyFile], what: str) -
     conflict = re.search(r"error: (rule conflicts with[^\n:]*)", text)
     if conflict:
         reason = "complete rules of one name give different values"
+    if "statements not scheduled" in reason:
+        reason = "regorus cannot order a comprehension in a rule's head: bind it to a variable in the rule's body"
     match = _PLACE.search(text)
     file = files.get(match["file"]) if match else None
     where = file.at(int(match["line"]), int(match["column"])) if match and file else None
@@ -199,6 +201,11 @@ def _too_deep(text: str) -> int:
             return number
         depth = max(0, depth - sum(line.count(mark) for mark in ")]}"))
     return 0
+
+
+def references(tree: Any) -> tuple[Reference, ...]:  # noqa: ANN401 - a part of a syntax tree
+    """Every whole reference below, in the order of the source."""
+    return scan(tree)[1]
 
 
 def scan(tree: Any) -> tuple[tuple[Call, ...], tuple[Reference, ...]]:  # noqa: ANN401 - a part of a syntax tree
@@ -273,6 +280,16 @@ def _offset(node: Node) -> int:
         if kind not in ("RefDot", "RefBrack"):
             return int(body["span"]["start"])
         node = body["refr"]
+
+
+def whole_span(node: Node) -> dict[str, int]:
+    """Start and end of a node; of a reference from its root on, which the parser leaves out."""
+    ((kind, body),) = node.items()
+    span = dict(body["span"])
+    while kind in ("RefDot", "RefBrack"):
+        ((kind, body),) = body["refr"].items()
+        span["start"] = body["span"]["start"]
+    return span
 
 
 def dotted(node: Node) -> str:

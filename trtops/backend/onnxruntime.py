@@ -221,6 +221,8 @@ def _options(ort: Any, *, threads: int) -> Any:  # noqa: ANN401 - no types
     options.log_severity_level = _FATAL
     options.intra_op_num_threads = threads
     options.inter_op_num_threads = 1
+    # Threads that spin while they wait take the CPUs that the executor and the front ends need.
+    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     return options
 
 

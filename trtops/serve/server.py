@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _BACKLOG = 1024
-_SWITCH_INTERVAL = 0.001
+SWITCH_INTERVAL = 0.001
 _CONTROL_LIMITS = Limits(body_bytes=1 << 20, connections=256)
 
 
@@ -190,7 +190,7 @@ def run(
     import uvloop
 
     # A request's way is a chain of short steps in two threads; by Python's default each may wait 5 ms for the other.
-    sys.setswitchinterval(_SWITCH_INTERVAL)
+    sys.setswitchinterval(SWITCH_INTERVAL)
     meter = ExecutorMeter()
     engines = Executor(observer=meter) if engines is None else engines
     agent = Agent(settings.duty, engines, registry, store, Snapshots(settings.state))

@@ -36,7 +36,8 @@ def new(
 ) -> int:
     """Write a first spec from an ONNX file.
 
-    engines/NAME/engine.yaml with its inputs, dynamic dimensions and a first profile.
+    engines/NAME/engine.yaml with its inputs, dynamic dimensions and a first profile; a file from elsewhere is copied
+    beside it.
     """
     import os
 

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import os
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from trtops.errors import Denied
-from trtops.spec.load import ENGINE_FILE, RUNTIME_FILE, engine_names, find_engine, load_engine, load_runtime
+from trtops.errors import Denied, FetchFailed, InputError, IntegrityError, Unavailable
+from trtops.spec.load import ENGINE_FILE, ENGINES, RUNTIME_FILE, engine_names, find_engine, load_engine, load_runtime
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from trtops.errors import Location
     from trtops.model.facts import Preflight
@@ -77,7 +78,12 @@ def folders_of(workspace: Workspace, names: Sequence[str]) -> tuple[Path, ...]:
     Raises:
         InputError: there is no such engine, or none at all.
     """
-    found = [find_engine(workspace.root, name) for name in names or engine_names(workspace.root) or ("",)]
+    wanted = names or engine_names(workspace.root)
+    if not wanted:
+        raise InputError(
+            "there is no engine", where=str(workspace.root / ENGINES), fix="write one: trtops new NAME --model M.onnx"
+        )
+    found = [find_engine(workspace.root, name) for name in wanted]
     return tuple(dict.fromkeys(_shown(folder) for folder in found))
 
 
@@ -99,7 +105,6 @@ def check(workspace: Workspace, folder: Path, gate: Gate) -> Checked:
     from trtops.model.preflight import preflight
     from trtops.model.read import read_facts
     from trtops.policy.gate import Subject
-    from trtops.policy.inputs_spec import spec_input
 
     engine = load_engine(folder, name=str(folder / ENGINE_FILE))
     runtime = runtime_of(folder, workspace.environment)
@@ -107,23 +112,32 @@ def check(workspace: Workspace, folder: Path, gate: Gate) -> Checked:
     source = judge_source(before, gate)
     if source.decision == "deny":
         return Checked(folder, engine, runtime, None, None, (source,))
-    model = fetch(
-        engine.spec.model,
-        base=folder,
-        store=workspace.store,
-        on_progress=lambda phase, done, total: workspace.progress(f"fetch {engine.spec.name}", phase, done, total),
-    )
-    found = preflight(engine.spec, model, read_facts(model))
-    document = spec_input(
-        engine.spec,
-        runtime.config if runtime else None,
-        found,
-        environment=workspace.environment,
-        document=engine.document.data,
-        runtime_document=runtime.data if runtime else None,
-    )
-    subject = Subject(engine.spec.name, engine.spec.name, document.to_json(), before.locate)
+    store = workspace.store
+    with _blamed(engine):
+        model = fetch(
+            engine.spec.model,
+            base=folder,
+            store=store,
+            on_progress=lambda phase, done, total: workspace.progress(f"fetch {engine.spec.name}", phase, done, total),
+        )
+        found = preflight(engine.spec, model, read_facts(model))
+    document = spec_document(before, found, workspace.environment)
+    subject = Subject(engine.spec.name, engine.spec.name, document, before.locate)
     return Checked(folder, engine, runtime, model, found, (source, gate.judge("spec", subject)))
+
+
+@contextmanager
+def _blamed(engine: LoadedEngine) -> Iterator[None]:
+    """Have what is wrong with a model say which line of the spec names it; the source goes into its words."""
+    from trtops.model.fetch import redacted
+
+    try:
+        yield
+    except (FetchFailed, InputError, IntegrityError, Unavailable) as error:
+        key = "sha256" if isinstance(error, IntegrityError) else "source"
+        error.what = f"{redacted(engine.spec.model.source)}: {error.what}"
+        error.where = engine.locate(("model", key))
+        raise
 
 
 def runtime_of(folder: Path, environment: str) -> LoadedRuntime | None:
@@ -142,19 +156,42 @@ def judge_source(checked: Checked, gate: Gate) -> Verdict:
     Raises:
         Undecided: a policy could not be evaluated.
     """
-    from trtops.model.indexes import package_indexes
     from trtops.policy.gate import Subject
+
+    name = checked.spec.name
+    return gate.judge("source", Subject(name, name, source_document(checked, gate.environment), checked.locate))
+
+
+def source_document(checked: Checked, environment: str) -> dict[str, Any]:
+    """What policies of the stage ``source`` see of an engine. Opens nothing."""
+    from trtops.model.indexes import package_indexes
     from trtops.policy.inputs_source import source_input
 
     spec = checked.spec
     document = source_input(
         spec,
-        environment=gate.environment,
+        environment=environment,
         document=checked.engine.document.data,
         indexes=package_indexes(os.environ) if spec.model.source.startswith("pypi:") else (),
         sizes=_local_sizes(checked.folder, spec.model.source),
     )
-    return gate.judge("source", Subject(spec.name, spec.name, document.to_json(), checked.locate))
+    return document.to_json()
+
+
+def spec_document(checked: Checked, found: Preflight, environment: str) -> dict[str, Any]:
+    """What policies of the stage ``spec`` see of an engine and of what preflight found."""
+    from trtops.policy.inputs_spec import spec_input
+
+    runtime = checked.runtime
+    document = spec_input(
+        checked.spec,
+        runtime.config if runtime else None,
+        found,
+        environment=environment,
+        document=checked.engine.document.data,
+        runtime_document=runtime.data if runtime else None,
+    )
+    return document.to_json()
 
 
 def _local_sizes(folder: Path, uri: str) -> dict[str, int]:

@@ -256,8 +256,10 @@ class Planner(RuleBasedStateMachine):
             and self.now >= ticket.enqueued + policy.timeout
         )
         assert ticket.late == late
+        if late:
+            return policy.priorities, ticket.enqueued, 0
         aged = max(0, ticket.priority - math.floor((self.now - ticket.enqueued) / policy.ageing))
-        return policy.priorities if late else aged, ticket.enqueued, 0
+        return aged, ticket.enqueued, ticket.priority
 
     def in_order(self, launch: Launch, waiting: list[Ticket], policy: Policy) -> None:
         """By level and age, and never reordered within its stream (a level of a bucket of an engine)."""

@@ -463,9 +463,10 @@ def test_close_finishes_what_is_in_flight() -> None:
     executor.submit("e", rows(1), box.of(1))
     closer = threading.Thread(target=lambda: executor.close(drain=LONG))
     closer.start()
+    while "closing" not in repr(executor):
+        pass
     with pytest.raises(Unavailable, match="closing"):
-        while True:  # until the closer got that far
-            executor.submit("e", rows(2), lambda outcome: None)
+        executor.submit("e", rows(2), box.of(2))
     session.gate.set()
     closer.join(LONG)
     assert not closer.is_alive()

@@ -37,9 +37,9 @@ class Cost:
 
     def observe(self, rows: int, seconds: float) -> None:
         """Take one batch in."""
-        if self.samples:
-            miss = abs(seconds - self.estimate(rows))
-            self._spread = miss if self.samples == 1 else self._spread * _KEEP + miss * (1 - _KEEP)
+        if self.samples and (not self._flat() or abs(rows * self._w - self._n) < _FLAT * self._n):
+            # A first batch of another size says nothing of the spread: there was no line to miss.
+            self._spread = self._spread * _KEEP + abs(seconds - self.estimate(rows)) * (1 - _KEEP)
         self.samples += 1
         self._w = self._w * _KEEP + 1.0
         self._n = self._n * _KEEP + rows
@@ -55,13 +55,18 @@ class Cost:
             self._line = self._fit()
         return self._line
 
+    def _flat(self) -> bool:
+        """Whether all batches that count had one size, so that no slope can be told."""
+        mean = self._n / self._w
+        return self._nn / self._w - mean * mean <= _FLAT * max(1.0, mean * mean)
+
     def _fit(self) -> tuple[float, float]:
         if not self._w:
             return 0.0, 0.0
         mean_n, mean_t = self._n / self._w, self._t / self._w
-        variance = self._nn / self._w - mean_n * mean_n
-        if variance <= _FLAT * max(1.0, mean_n * mean_n):
+        if self._flat():
             return 0.0, mean_t  # one size seen: its mean for every size
+        variance = self._nn / self._w - mean_n * mean_n
         slope = (self._nt / self._w - mean_n * mean_t) / variance
         if slope <= 0.0:
             return 0.0, mean_t

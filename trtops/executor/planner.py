@@ -20,6 +20,7 @@ import math
 from heapq import heapify, heappop, heappush
 from typing import TYPE_CHECKING, Final
 
+from trtops.executor.batch import first_level, latest_start, oldest, reason_of, take, urgency_of
 from trtops.executor.state import (
     DONE,
     QUEUED,
@@ -30,7 +31,6 @@ from trtops.executor.state import (
     Expire,
     ExpireReason,
     Launch,
-    Reason,
     Reject,
     State,
     Ticket,
@@ -38,7 +38,6 @@ from trtops.executor.state import (
 )
 
 if TYPE_CHECKING:
-    from collections import deque
     from collections.abc import Hashable
 
 _IDLE_BUCKETS: Final = 64
@@ -89,18 +88,9 @@ def drained(engine: EngineQueue) -> bool:
     return not engine.queued and not engine.running
 
 
-def has_free_lane(state: State, engine: EngineQueue) -> bool:
-    """Tell whether a batch of this engine could start now."""
-    lanes = state.lanes
-    for lane in engine.lanes:  # noqa: SIM110 - asked once a request: twice as fast as any() over a generator
-        if lanes[lane]:
-            return True
-    return False
-
-
 def can_launch(state: State, engine: EngineQueue) -> bool:
     """Tell whether :func:`plan` may start something after an offer to this engine; if not, it need not be called."""
-    return bool(state.ready) and state.free > 0 and has_free_lane(state, engine)
+    return bool(state.ready) and state.free > 0 and _has_free_lane(state, engine)
 
 
 def offer(state: State, engine: EngineQueue, shape: Hashable, ticket: Ticket, now: float) -> Reject | None:
@@ -221,6 +211,14 @@ def next_time(state: State) -> float:
     return until
 
 
+def _has_free_lane(state: State, engine: EngineQueue) -> bool:
+    lanes = state.lanes
+    for lane in engine.lanes:  # noqa: SIM110 - asked once a request: twice as fast as any() over a generator
+        if lanes[lane]:
+            return True
+    return False
+
+
 def _add_bucket(engine: EngineQueue, shape: Hashable) -> Bucket:
     buckets = engine.buckets
     if len(buckets) >= _IDLE_BUCKETS:
@@ -335,7 +333,7 @@ def _make_ready(state: State, bucket: Bucket) -> None:
 
 def _arm(state: State, bucket: Bucket) -> None:
     """Note when a bucket that is not ready has to be released."""
-    due = min(_oldest(bucket) + bucket.engine.policy.delay, _latest_start(bucket))
+    due = min(oldest(bucket) + bucket.engine.policy.delay, latest_start(bucket))
     if due != bucket.due:
         bucket.due = due
         if len(state.dues) > _SLACK + 4 * len(state.engines) * _IDLE_BUCKETS:
@@ -345,108 +343,33 @@ def _arm(state: State, bucket: Bucket) -> None:
         heappush(state.dues, (due, state.number, bucket))
 
 
-def _latest_start(bucket: Bucket) -> float:
-    """When a batch of what waits has to start, so that the earliest deadline is met; infinity without one."""
-    deadlines = bucket.deadlines
-    while deadlines and deadlines[0][2].phase != QUEUED:
-        heappop(deadlines)
-    if not deadlines:
-        return math.inf
-    engine = bucket.engine
-    return deadlines[0][0] - engine.cost.bound(min(bucket.rows, engine.policy.max_batch))
-
-
-def _head(bucket: Bucket, level: deque[Ticket]) -> Ticket | None:
-    while level:
-        ticket = level[0]
-        if ticket.phase == QUEUED:
-            return ticket
-        level.popleft()
-        bucket.dead -= 1
-    return None
-
-
-def _oldest(bucket: Bucket) -> float:
-    oldest = math.inf
-    for level in bucket.levels:
-        if level:
-            head = _head(bucket, level)
-            if head is not None and head.enqueued < oldest:
-                oldest = head.enqueued
-    return oldest
-
-
-def _urgency(ticket: Ticket, now: float) -> tuple[int, float]:
-    """Order of service: the level after ageing, then age. Those that are late come last and do not age."""
-    bucket = ticket.bucket
-    assert bucket is not None  # noqa: S101 - queued tickets have one
-    policy = bucket.engine.policy
-    if ticket.late:
-        return policy.priorities, ticket.enqueued
-    if not ticket.priority:
-        return 0, ticket.enqueued
-    return max(0, ticket.priority - int((now - ticket.enqueued) / policy.ageing)), ticket.enqueued
-
-
-def _first(bucket: Bucket, now: float) -> deque[Ticket] | None:
-    """The level whose head is served next."""
-    best: deque[Ticket] | None = None
-    best_urgency = (0, 0.0)
-    for level in bucket.levels:
-        if not level:
-            continue
-        head = _head(bucket, level)
-        if head is None:
-            continue
-        urgency = _urgency(head, now)
-        if best is None or urgency < best_urgency:
-            best, best_urgency = level, urgency
-    return best
-
-
 def _choose(state: State, now: float) -> Bucket | None:
     """The most urgent bucket that is ready and whose engine has a free lane."""
     best: Bucket | None = None
     best_urgency = (0, 0.0)
     single = len(state.ready) == 1
     for bucket in state.ready:
-        if not has_free_lane(state, bucket.engine):
+        if not _has_free_lane(state, bucket.engine):
             continue
         if single:
             return bucket
-        level = _first(bucket, now)
+        level = first_level(bucket, now)
         if level is None:
             continue
-        urgency = _urgency(level[0], now)
+        urgency = urgency_of(level[0], now)
         if best is None or urgency < best_urgency:
             best, best_urgency = bucket, urgency
     return best
 
 
-def _reason(bucket: Bucket, now: float) -> tuple[Reason, int] | None:
-    """Why a bucket is to be released now and with how many rows at most; None: it is not."""
-    policy = bucket.engine.policy
-    rows = bucket.rows
-    if rows >= policy.max_batch:
-        return "full", policy.max_batch
-    if bucket.engine.draining:
-        return "drain", policy.max_batch
-    if now >= _oldest(bucket) + policy.delay:
-        return ("delay" if policy.delay > 0 else "idle"), policy.max_batch
-    if now >= _latest_start(bucket):
-        return "deadline", policy.max_batch
-    reached = [size for size in policy.preferred if size <= rows]
-    return ("preferred", reached[-1]) if reached else None
-
-
 def _release(state: State, bucket: Bucket, now: float) -> Launch | None:
     """Form a batch of a ready bucket, or find that it is not ready any more (requests were taken back)."""
     engine = bucket.engine
-    why = _reason(bucket, now)
+    why = reason_of(bucket, now)
     launch = None
     if why is not None:
         reason, limit = why
-        tickets, rows = _take(bucket, limit, now)
+        tickets, rows = take(bucket, limit, now)
         engine.queued -= len(tickets)
         lane = next(number for number in engine.lanes if state.lanes[number])
         state.lanes[lane] = False
@@ -461,46 +384,3 @@ def _release(state: State, bucket: Bucket, now: float) -> Launch | None:
     if bucket.count:
         _arm(state, bucket)
     return launch
-
-
-def _take(bucket: Bucket, limit: int, now: float) -> tuple[tuple[Ticket, ...], int]:
-    """Take the most urgent requests, in order, as long as they fit; a first one that is larger goes alone."""
-    filled = [level for level in bucket.levels if level]
-    if len(filled) == 1:
-        return _take_from(bucket, filled[0], limit)
-    taken: list[Ticket] = []
-    rows = 0
-    while bucket.count:
-        level = _first(bucket, now)
-        if level is None or (taken and rows + level[0].rows > limit):
-            break
-        ticket = level.popleft()
-        ticket.phase = RUNNING
-        ticket.offset = rows
-        rows += ticket.rows
-        bucket.count -= 1
-        taken.append(ticket)
-    bucket.rows -= rows
-    return tuple(taken), rows
-
-
-def _take_from(bucket: Bucket, level: deque[Ticket], limit: int) -> tuple[tuple[Ticket, ...], int]:
-    """The same from one level: no urgencies to compare."""
-    taken: list[Ticket] = []
-    rows = 0
-    while level:
-        ticket = level[0]
-        if ticket.phase == QUEUED:
-            after = rows + ticket.rows
-            if after > limit and taken:
-                break
-            ticket.phase = RUNNING
-            ticket.offset = rows
-            rows = after
-            taken.append(ticket)
-        else:
-            bucket.dead -= 1
-        level.popleft()
-    bucket.count -= len(taken)
-    bucket.rows -= rows
-    return tuple(taken), rows

@@ -56,7 +56,7 @@ def _install(session: nox.Session, *what: str) -> None:
 @nox.session(python=MAIN)
 def lint(session: nox.Session) -> None:
     """Ruff, mypy strict, import contracts, workflows."""
-    _install(session, "-e", ".[test,opa]", "zizmor")
+    _install(session, "-e", ".[test,opa]")
     session.run("ruff", "check", ".")
     session.run("ruff", "format", "--check", ".")
     session.run("mypy")

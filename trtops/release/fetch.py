@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
-from trtops.digest import Value
 from trtops.errors import TrtopsError, TrustError, Unavailable
 from trtops.release import layout
 from trtops.release.documents import Binding, Channel, ConfigRelease, EngineRelease, ReleasedArtifact
@@ -36,43 +35,6 @@ class Documents(Readable, Protocol):
 
     def names(self, prefix: str = "") -> tuple[str, ...]:
         """Names that start with a prefix, sorted."""
-
-
-class Snapshot(Value):
-    """What a service ran last, to start from while the registry is away. Secrets in it are still sealed.
-
-    Attributes:
-        seen: the highest generation that it had verified.
-        documents: name -> envelope of everything that was read, the pointer included.
-    """
-
-    seen: Seen
-    documents: dict[str, str]
-
-    def read(self, name: str) -> bytes | None:
-        """The document as it was then; None if it was not there."""
-        body = self.documents.get(name)
-        return None if body is None else body.encode()
-
-
-class Recording:
-    """A registry that keeps what is read from it, for a :class:`Snapshot`."""
-
-    def __init__(self, registry: Readable) -> None:
-        """Read from a registry."""
-        self._registry = registry
-        self._read: dict[str, bytes] = {}
-
-    def read(self, name: str) -> bytes | None:
-        """The newest bytes; None if there are none."""
-        body = self._registry.read(name)
-        if body is not None:
-            self._read[name] = body
-        return body
-
-    def snapshot(self, seen: Seen) -> Snapshot:
-        """Everything that was read. Take it once all of it was verified, which makes it text."""
-        return Snapshot(seen=seen, documents={name: body.decode() for name, body in self._read.items()})
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,20 +77,6 @@ def fetch(trusted: TrustedChannel, registry: Readable, now: int) -> TrustedChann
     binding = trusted.update_pointer(body, now)
     trusted.update_engine_release(registry.read(layout.engine_release(channel.engine, binding.engine_release)))
     trusted.update_config_release(registry.read(layout.config_release(channel.engine, binding.config_release)))
-    return trusted
-
-
-def restore(trusted: TrustedChannel, snapshot: Snapshot) -> TrustedChannel:
-    """Bring a trusted channel back to what a snapshot holds, however old it is. Proofs follow as for a registry.
-
-    Raises:
-        TrustError: a document was refused (the local disk, or keys that are not trusted any more).
-        Unavailable: a document is missing (the local disk).
-    """
-    channel = trusted.channel
-    binding = trusted.restore_pointer(snapshot.read(layout.pointer(channel)) or b"")
-    trusted.update_engine_release(snapshot.read(layout.engine_release(channel.engine, binding.engine_release)))
-    trusted.update_config_release(snapshot.read(layout.config_release(channel.engine, binding.config_release)))
     return trusted
 
 

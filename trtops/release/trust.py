@@ -102,7 +102,7 @@ class TrustedChannel:
 
         Args:
             body: the pointer's bytes; None: the registry has none.
-            now: epoch seconds.
+            now: epoch seconds; 0 for the pointer of the service's own snapshot, whose expiry must not cause an outage.
 
         Raises:
             TrustError: a forged, misplaced or older pointer (whoever can write to the registry).
@@ -127,21 +127,6 @@ class TrustedChannel:
             # Freeze: an old pointer that somebody holds up is noticed. Its generation counts as seen all the same.
             what = f"generation {signed.value.generation} of the pointer has expired"
             raise Unavailable(what, where=where, fix="run trtops registry refresh, and look why nobody did")
-        self._binding, self._engine, self._config, self._proven = signed.value, None, None, {}
-        return signed.value
-
-    def restore_pointer(self, body: bytes) -> Binding:
-        """Accept the pointer of this service's own snapshot, for a start while the registry is away.
-
-        Its signature has to hold as ever. Its age does not matter: expiry must not keep a service from starting with
-        what it ran before, and a newer generation may have been seen that could not be loaded. :attr:`seen` stays.
-
-        Raises:
-            TrustError: it is forged or of another channel, or its key is not trusted any more (the local disk).
-        """
-        where = f"{layout.pointer(self.channel)} of the snapshot"
-        signed = verify(body, Binding, self._root, where=where)
-        self._check_place(signed, where)
         self._binding, self._engine, self._config, self._proven = signed.value, None, None, {}
         return signed.value
 

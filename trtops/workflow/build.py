@@ -82,7 +82,7 @@ def chosen(checked: Checked, only: Collection[str]) -> tuple[Target, ...]:
 def _build(workspace: Workspace, checked: Checked, target: Target, *, rebuild: bool) -> TargetBuild:
     from trtops.backend.select import backend
     from trtops.build.runner import Limits
-    from trtops.build.runner import build as run
+    from trtops.build.runner import build as build_engine
 
     adapter = backend(target.backend)
     status = adapter.status(target)
@@ -90,7 +90,8 @@ def _build(workspace: Workspace, checked: Checked, target: Target, *, rebuild: b
         return TargetBuild(target, status, skipped=status.reason or "this machine cannot build it")
     if reason := adapter.refusal(target, checked.spec.precision):
         return TargetBuild(target, status, skipped=reason)
-    assert checked.model is not None  # noqa: S101 - allowed specs have their model
+    model = checked.model
+    assert model is not None  # noqa: S101 - allowed specs have their model
     wanted = plan_of(checked, target, adapter, status)
     settings = workspace.resolved.settings
 
@@ -99,16 +100,15 @@ def _build(workspace: Workspace, checked: Checked, target: Target, *, rebuild: b
 
     limits = Limits(deadline_s=settings.build_timeout, memory_bytes=settings.build_memory or None)
     kept = None if rebuild else _kept_provenance(workspace, wanted)
-    built = run(
-        wanted,
-        model=checked.model,
-        store=workspace.store,
-        limits=limits,
-        on_progress=say,
-        # Loading an engine runs its code: a cached one that no builder key vouches for is built again.
-        rebuild=rebuild or kept is None,
-    )
-    if kept is None or kept[0].artifact != built.sidecar.artifact:
+
+    def run(*, rebuild: bool) -> Built:
+        return build_engine(wanted, model=model, store=workspace.store, limits=limits, on_progress=say, rebuild=rebuild)
+
+    # Loading an engine runs its code: a cached one that no builder key vouches for is built again.
+    built = run(rebuild=rebuild or kept is None)
+    if built.cached and (kept is None or kept[0].artifact != built.sidecar.artifact):
+        built = run(rebuild=True)
+    if kept is None or not built.cached:
         kept = _vouch(workspace, checked, wanted, built)
     return TargetBuild(target, status, built, *kept)
 

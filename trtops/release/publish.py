@@ -40,6 +40,8 @@ class Bundle:
         candidates: built targets; those in the release bring evidence, verdict and provenance.
         signed: digest -> envelope of a document that was signed elsewhere (by a build runner's builder key); the rest
             is signed here.
+        judged_at: the channel's generation when policies compared this with what was released (0: nothing). A channel
+            that has moved since is not what they compared it with. None: nothing was compared.
     """
 
     engine_release: EngineRelease
@@ -47,6 +49,7 @@ class Bundle:
     spec_verdict: Verdict
     candidates: tuple[Candidate, ...]
     signed: Mapping[Digest, bytes]
+    judged_at: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,10 +118,11 @@ def publish(
     root = keys.root()
     head = _head(registry, root, channel)
     bound = _reuse(registry, root, channel, head, bundle)
-    if head.binding and bound == head.binding.bound:
-        expired = head.binding.expires is not None and now >= head.binding.expires
-        if not expired and (head.raw is not None or head.orphan is not None):
-            return _settle(registry, channel, head, head.binding)
+    said = head.binding is not None and bound == head.binding.bound and not _expired(head.binding, now)
+    if head.binding is not None and said and (head.raw is not None or head.orphan is not None):
+        return _settle(registry, channel, head, head.binding)
+    if bundle.judged_at is not None:
+        _check_unmoved(root, channel, head, bundle.judged_at, now)
     signer = keys.signer("channel")
     binding = next_binding(head.binding, channel, bound, reason=reason, actor=signer.key_id, now=now, lifetime=lifetime)
     documents = _documents(keys, channel, bundle, binding)
@@ -311,6 +315,22 @@ def _put(registry: Documents, root: Root, name: str, value: Value, body: bytes) 
             raise
 
 
+def _expired(binding: Binding, now: int) -> bool:
+    return binding.expires is not None and now >= binding.expires
+
+
+def _check_unmoved(root: Root, channel: Channel, head: _Head, judged_at: int, now: int) -> None:
+    # An expired pointer, or none, is nothing to compare with: policies saw generation 0.
+    if head.raw is None or head.binding is None or _expired(head.binding, now):
+        return
+    if head.binding.generation != judged_at:
+        what = f"{channel} {_moved(head.raw, root, channel)} while a release after generation {judged_at} was judged"
+        raise Conflict(what, where=layout.pointer(channel), fix=_LOOK)
+
+
+_LOOK = "look at trtops status, then run this again if it is still wanted"
+
+
 def _point(registry: Documents, root: Root, channel: Channel, body: bytes, head: _Head, binding: Binding) -> None:
     name = layout.pointer(channel)
     try:
@@ -318,8 +338,7 @@ def _point(registry: Documents, root: Root, channel: Channel, body: bytes, head:
     except Conflict:
         based = head.binding.generation if head.binding else 0
         what = f"{channel} {_moved(registry.read(name), root, channel)} while generation {binding.generation} was made"
-        fix = "look at trtops status, then run this again if it is still wanted"
-        raise Conflict(f"{what} from generation {based}", where=name, fix=fix) from None
+        raise Conflict(f"{what} from generation {based}", where=name, fix=_LOOK) from None
 
 
 def _moved(body: bytes | None, root: Root, channel: Channel) -> str:

@@ -233,6 +233,7 @@ def release(
         candidates=candidates,
         signed={one.build.provenance.digest(): one.build.envelope for one in judged
                 if one.build.provenance is not None and one.build.envelope is not None},
+        judged_at=baseline.binding.generation if baseline else 0,
     )  # fmt: skip
     registry = workspace.registry()
     verdict = _judge_release(workspace, gate, bundle, baseline)

@@ -331,6 +331,19 @@ def test_damaged_bytes_are_never_loaded(world: World) -> None:
         assert world.backends["onnxruntime"].loaded == []
 
 
+def test_an_artifact_of_another_size_than_released_is_never_loaded(world: World) -> None:
+    digest = world.store.put_bytes(b"one 0")
+    side = sidecar(0, artifact="-", size_bytes=6).model_copy(update={"artifact": digest})
+    one = candidate(sidecar=side, builder=world.keys.signer("builder").key_id)
+    allowed = verdict("spec")
+    release = engine_release(spec(), allowed, [one], skipped={}, commit="abc", trtops="0.1.0", created=NOW)
+    made = Bundle(release, config_release("cls", "dev", runtime(), created=NOW), allowed, (one,), {})
+    publish(world.registry.inner, world.keys, CHANNEL, made, now=NOW, has_artifact=world.store.has)
+    with world.agent() as agent:
+        assert "with 5 bytes, released was" in str(agent.not_ready())
+        assert world.backends["onnxruntime"].loaded == []
+
+
 def test_a_load_that_fails_is_tried_again_and_counted(world: World) -> None:
     world.release("one")
     with world.agent() as agent:

@@ -13,7 +13,7 @@ from trtops.errors import InputError, Retryable
 from trtops.executor.port import Outcome
 from trtops.serve.oip import Codec, NotAcceptable
 
-DEEP = b"[" * 5000 + b"]" * 5000
+DEEP = b"[" * 200_000 + b"]" * 200_000
 
 
 def sum_codec() -> Codec:

@@ -265,7 +265,7 @@ def evidence_from_bytes(data: bytes, *, where: str) -> Evidence:
         IntegrityError: not a record, or not in its canonical form, so that its digest would not be the record's (the
             disk or whoever wrote it is to blame).
     """
-    fix = "run the verification again: trtops bench"
+    fix = "measure it again: trtops ship --fresh (or verify --fresh and bench --fresh)"
     if len(data) > MAX_EVIDENCE_BYTES:
         raise IntegrityError(f"evidence of {len(data)} bytes is larger than {MAX_EVIDENCE_BYTES}", where=where, fix=fix)
     try:
@@ -273,7 +273,8 @@ def evidence_from_bytes(data: bytes, *, where: str) -> Evidence:
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         place = ".".join(str(part) for part in first["loc"])
-        raise IntegrityError(f"this is not evidence: {place}: {first['msg']}", where=where, fix=fix) from None
+        found = f"{place}: {first['msg']}" if place else first["msg"]
+        raise IntegrityError(f"this is not evidence: {found}", where=where, fix=fix) from None
     if evidence.canonical_bytes() != data:
         raise IntegrityError("this evidence is not in its canonical form", where=where, fix=fix)
     return evidence

@@ -151,7 +151,7 @@ class Repository:
         }
         return kept | mine | {"PYTHONWARNINGS": "error"} | changes
 
-    def call(self, *arguments: str, **environment: str) -> Done:
+    def call(self, *arguments: str, stdin: str | None = None, **environment: str) -> Done:
         """Run a command in this process: the same code, without the time that an interpreter takes to start."""
         from typer.testing import CliRunner
 
@@ -160,7 +160,9 @@ class Repository:
         wanted = self.environment(**environment)
         names = set(os.environ) | set(wanted)
         with _inside(self.root):
-            result = CliRunner().invoke(app, list(arguments), env={name: wanted.get(name) for name in names})
+            result = CliRunner().invoke(
+                app, list(arguments), input=stdin, env={name: wanted.get(name) for name in names}
+            )
         if result.exception is not None and not isinstance(result.exception, SystemExit):
             raise result.exception
         return Done(result.exit_code, result.stdout, result.stderr)

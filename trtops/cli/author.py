@@ -50,7 +50,9 @@ def new(
 
 
 @guarded
-def schema(kind: Annotated[Kind, typer.Argument(help="What it describes.")] = Kind.engine) -> int:
+def schema(
+    kind: Annotated[Kind, typer.Argument(help="What it describes.", case_sensitive=False)] = Kind.engine,
+) -> int:
     """Print a JSON Schema, for editors."""
     import json
 

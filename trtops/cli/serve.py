@@ -73,5 +73,5 @@ def infer(
         say(answers.as_json(answer.outputs, seconds=answer.seconds))
     else:
         say(answers.plain(answer.outputs))
-        say(f"{answer.model.name} generation {answer.model.version}, {answer.seconds * 1000:.1f} ms\n")
+        say(f"{answer.model.name} {answer.model.version} on {answer.model.platform}, {answer.seconds * 1000:.1f} ms\n")
     return 0

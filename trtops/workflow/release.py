@@ -367,6 +367,26 @@ def rollback(workspace: Workspace, engine: str, to: int | None) -> Binding:
     )
 
 
+def refresh(workspace: Workspace, engine: str | None) -> tuple[Binding, ...]:
+    """Let every channel of the environment say what it says for longer, expired ones too.
+
+    Raises:
+        InputError: nothing is released, or the settings let no pointer expire.
+        Conflict, StorageError, TrustError, Unavailable: the registry.
+    """
+    from trtops.release.fetch import channels
+    from trtops.release.publish import refresh as extend
+
+    lifetime = _lifetime(workspace)
+    if lifetime is None:
+        raise InputError("pointers never expire here", fix="set `expires` (days) in trtops.toml, or TRTOPS_EXPIRES")
+    registry = workspace.registry()
+    found = channels(registry, workspace.environment, engine)
+    if not found:
+        raise nothing_released(workspace, registry, engine or "anything")
+    return tuple(extend(registry, workspace.keys, one, now=workspace.now(), lifetime=lifetime) for one in found)
+
+
 def nothing_released(workspace: Workspace, registry: Registry, engine: str) -> InputError:
     """The error for an engine that has no channel here; lists those that have one."""
     from trtops.release.fetch import channels

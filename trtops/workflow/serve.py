@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from trtops.errors import InputError
+from trtops.errors import InputError, TrustError, Unavailable
+from trtops.spec.engine import Server
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -42,13 +43,18 @@ def serve(workspace: Workspace, names: Sequence[str], listen: Listen) -> int:
         InputError: nothing of these names is released, or a host is none of this machine's.
         Unavailable: a port is in use, or the registry is away and nothing is kept from before.
     """
-    from trtops.executor.executor import Executor
     from trtops.serve.agent import Duty
     from trtops.serve.server import ServeSettings, run
+    from trtops.workflow.secrets import identity_of
 
     engines = _released(workspace, names)
     host, port = _address(workspace, engines, listen)
-    duty = Duty(environment=workspace.environment, engines=engines, root=workspace.keys.root())
+    duty = Duty(
+        environment=workspace.environment,
+        engines=engines,
+        root=workspace.keys.root(),
+        identity=identity_of(workspace),
+    )
     settings = ServeSettings(
         duty=duty,
         state=workspace.resolved.home / "serve" / workspace.environment,
@@ -59,29 +65,35 @@ def serve(workspace: Workspace, names: Sequence[str], listen: Listen) -> int:
         drain=listen.drain,
         ready_json=listen.ready_json,
     )
-    return run(settings, engines=Executor(), registry=workspace.registry(), store=workspace.store)
+    return run(settings, registry=workspace.registry(), store=workspace.store)
 
 
 def _released(workspace: Workspace, names: Sequence[str]) -> tuple[str, ...]:
+    """Names of the engines to serve. With the registry away those that were named: the agent has what it kept."""
     from pathlib import Path
 
     from trtops.release.fetch import channels
     from trtops.workflow.release import nothing_released
 
-    registry = workspace.registry()
-    there = sorted({channel.engine for channel in channels(registry, workspace.environment)})
     # A folder (engines/x) names its engine, as everywhere on the command line.
-    wanted = [Path(name).name for name in names] or there
-    if not wanted:
+    wanted = tuple(dict.fromkeys(Path(name).name for name in names))
+    registry = workspace.registry()
+    try:
+        there = sorted({channel.engine for channel in channels(registry, workspace.environment)})
+    except Unavailable:
+        if wanted:
+            return wanted
+        raise
+    for name in wanted:
+        if name not in there:
+            raise nothing_released(workspace, registry, name)
+    if not wanted and not there:
         raise InputError(
             f"nothing is released in the environment {workspace.environment}",
             where=workspace.resolved.registry,
             fix="release an engine: trtops ship ENGINE",
         )
-    for name in wanted:
-        if name not in there:
-            raise nothing_released(workspace, registry, name)
-    return tuple(dict.fromkeys(wanted))
+    return wanted or tuple(there)
 
 
 def _address(workspace: Workspace, engines: Sequence[str], listen: Listen) -> tuple[str, int]:
@@ -90,8 +102,10 @@ def _address(workspace: Workspace, engines: Sequence[str], listen: Listen) -> tu
 
     if listen.host is not None and listen.port is not None:
         return listen.host, listen.port
-    there = current(workspace, workspace.registry(), channel_of(workspace, engines[0]))
-    host, port = ("127.0.0.1", 8000)
-    if there is not None:
-        host, port = there.config.config.server.host, there.config.config.server.port
-    return listen.host if listen.host is not None else host, listen.port if listen.port is not None else port
+    try:
+        there = current(workspace, workspace.registry(), channel_of(workspace, engines[0]))
+    except (TrustError, Unavailable):  # the agent will say so, and may have something to serve all the same
+        there = None
+    server = there.config.config.server if there is not None else Server()
+    host = listen.host if listen.host is not None else server.host
+    return host, listen.port if listen.port is not None else server.port

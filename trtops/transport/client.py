@@ -1,0 +1,447 @@
+"""The Python client of an executor in another process.
+
+A client has slots: pieces of memory that it shares with the executor. A request is written to a slot once and read
+there by the executor; so is the answer. A client may be used by many threads; it must not be used after a fork.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import threading
+import time
+import weakref
+from collections import deque
+from pathlib import Path
+from socket import MSG_DONTWAIT
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import numpy as np
+
+from trtops.errors import InputError, Overloaded, Retryable, TrtopsError, Unavailable
+from trtops.transport.call import Call, Reply
+from trtops.transport.greeting import connect, greet
+from trtops.transport.layout import (
+    ANSWER,
+    ANSWER_BYTES,
+    ANSWER_OFFSET,
+    MAX_DESCRIPTION,
+    REQUEST,
+    REQUEST_BYTES,
+    SLOT_HEADERS,
+)
+from trtops.transport.ring import Reader, Writer
+from trtops.transport.tensors import Describer, Parser
+from trtops.transport.wire import (
+    MAX_PACKET,
+    Ask,
+    Catalogue,
+    FromExecutor,
+    Refused,
+    Withdraw,
+    decode_error,
+    decode_from_executor,
+    encode,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+    from numpy.typing import NDArray
+    from typing_extensions import Self
+
+    from trtops.transport.tensors import Placed
+
+    Arrays = Mapping[str, NDArray[np.generic]]
+
+
+class Client:
+    """A connection to an executor. Close it, or use it as a context manager."""
+
+    def __init__(
+        self,
+        path: Path | str,
+        *,
+        slots: int = 16,
+        input_bytes: int = 1 << 20,
+        output_bytes: int = 1 << 16,
+        timeout: float = 5.0,
+        spin: float = 0.0,
+        copy: bool = True,
+    ) -> None:
+        """Connect.
+
+        Args:
+            path: of the executor's socket.
+            slots: requests that may be in flight.
+            input_bytes: bytes of all inputs of a request at most.
+            output_bytes: bytes of all outputs at most.
+            timeout: seconds to wait for the executor's welcome and other answers off the data path.
+            spin: seconds to look for an answer before sleeping; burns a core, so only for a lone client.
+            copy: outputs are copies; else they are views of the slot, which is free again when the last view is gone.
+
+        Raises:
+            Unavailable: no executor listens there, it refuses this user, or is full.
+            InputError: it does not grant these slots, or speaks another version.
+        """
+        self._spin = spin
+        self._copy = copy
+        self._socket = connect(Path(path), timeout)
+        try:
+            self._segment, self._their_bell, self._bell = greet(self._socket, slots, input_bytes, output_bytes)
+        except BaseException:
+            self._socket.close()
+            raise
+        layout = self._segment.layout
+        self._submit = Writer(self._segment.words, layout.submit, layout.entries)
+        self._complete = Reader(self._segment.words, layout.complete, layout.entries)
+        self._describer = Describer(layout.input_bytes, "input area")
+        self._parser = Parser(layout.output_bytes)
+        self._areas = [(self._segment.input_area(slot), self._segment.output_area(slot)) for slot in range(slots)]
+        self._free = deque(range(slots))
+        self._calls: dict[int, Call] = {}
+        self._followers: deque[Call] = deque()
+        self._sequence = 0
+        self._lock = threading.Lock()
+        self._polling = threading.Lock()
+        self._asked: dict[int, Call] = {}
+        self._gone: Exception | None = None
+        self._poller = select.poll()
+        self._poller.register(self._bell, select.POLLIN)
+        self._poller.register(self._socket, select.POLLIN)
+        self._complete.announce_sleep()
+
+    def __enter__(self) -> Self:
+        """Use it in a ``with`` block."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Close it."""
+        self.close()
+
+    def __repr__(self) -> str:
+        """Show the slots."""
+        gone = f", gone: {self._gone}" if self._gone is not None else ""
+        return f"Client({len(self._calls)} in flight, {len(self._free)} of {len(self._areas)} slots free{gone})"
+
+    # -- requests ------------------------------------------------------------------------------------------------------
+
+    def submit(
+        self,
+        engine: str,
+        inputs: Arrays,
+        rows: int,
+        *,
+        deadline: float | None = None,
+        priority: int = 0,
+        done: Callable[[Reply], None] | None = None,
+    ) -> Call:
+        """Send a request. The inputs are copied into a slot; they may change afterwards.
+
+        Args:
+            engine: its name.
+            inputs: name -> array whose first axis is rows.
+            rows: rows of every input.
+            deadline: ``time.monotonic()`` seconds by which an answer is due.
+            priority: 0 is the most urgent.
+            done: is called with the answer by whichever thread polls.
+
+        Returns:
+            The call, for :meth:`wait` and :meth:`cancel`.
+
+        Raises:
+            InputError: the inputs do not fit in a slot, or their types do not travel.
+            Overloaded: all slots are in use.
+            Unavailable: the connection is gone.
+        """
+        if not 0 <= priority < 1 << 32:
+            raise InputError(f"priority {priority}: 0 is the most urgent")
+        call, views = self.reserve(engine, inputs, rows, done=done)
+        for name, view in views.items():
+            view[...] = inputs[name]
+        self.send(call, deadline=deadline, priority=priority)
+        return call
+
+    def reserve(
+        self, engine: str, like: Arrays, rows: int, *, done: Callable[[Reply], None] | None = None
+    ) -> tuple[Call, dict[str, NDArray[np.generic]]]:
+        """Take a slot whose inputs the caller writes itself, with no copy, before it calls :meth:`send`.
+
+        Args:
+            engine: its name.
+            like: name -> array of the shape and type to come (``numpy.empty`` will do).
+            rows: rows of every input.
+            done: as for :meth:`submit`.
+
+        Returns:
+            The call, and name -> array in the slot, 64-byte aligned.
+
+        Raises:
+            InputError: they do not fit in a slot, or their types do not travel.
+            Overloaded: all slots are in use.
+            Unavailable: the connection is gone.
+        """
+        described = self._describer.describe(engine, rows, like)
+        with self._lock:
+            if self._gone is not None:
+                raise Unavailable(f"the connection is gone: {self._gone}", fix="connect again")
+            if not self._free:
+                raise Overloaded(
+                    f"all {len(self._areas)} slots are in use", fix="wait for answers, or ask for more slots"
+                )
+            slot = self._free.popleft()
+            self._sequence += 1
+            call = Call(slot, self._sequence, done)
+        start = self._segment.layout.slot(slot)
+        encoded = described.encoded
+        memory = self._segment.memory
+        memory[start + REQUEST_BYTES : start + REQUEST_BYTES + len(encoded)] = encoded
+        REQUEST.pack_into(memory, start, call.sequence, 0, 0, len(encoded))
+        area = self._areas[slot][0]
+        return call, {tensor.name: tensor.view(area) for tensor in described.tensors}
+
+    def send(self, call: Call, *, deadline: float | None = None, priority: int = 0) -> None:
+        """Send a request whose slot was reserved and written.
+
+        Raises:
+            Unavailable: the connection is gone.
+        """
+        start = self._segment.layout.slot(call.slot)
+        size = REQUEST.unpack_from(self._segment.memory, start)[3]
+        due = 0 if deadline is None else max(1, int(deadline * 1e9))
+        REQUEST.pack_into(self._segment.memory, start, call.sequence, due, priority, size)
+        with self._lock:
+            if self._gone is not None:
+                raise Unavailable(f"the connection is gone: {self._gone}", fix="connect again")
+            self._calls[call.slot] = call
+            ring = self._submit.push(call.slot)
+        if ring:
+            with contextlib.suppress(OSError):  # its counter is full: it is rung; or another thread hung up
+                os.eventfd_write(self._their_bell, 1)
+
+    def abandon(self, call: Call) -> None:
+        """Free a slot that was reserved and will not be sent."""
+        if self._calls.get(call.slot) is not call:
+            self._free.append(call.slot)
+
+    def cancel(self, call: Call) -> None:
+        """Ask to cancel a request; an answer still comes. Nothing happens if it was answered."""
+        if call.reply is None:
+            with contextlib.suppress(OSError):
+                self._socket.send(encode(Withdraw(call.slot, call.sequence)))
+
+    def infer(
+        self, engine: str, inputs: Arrays, rows: int, *, deadline: float | None = None, priority: int = 0
+    ) -> Reply:
+        """Send a request and wait for its answer, which carries no error.
+
+        Raises:
+            TrtopsError: whatever the answer says.
+        """
+        reply = self.wait(self.submit(engine, inputs, rows, deadline=deadline, priority=priority))
+        if reply.error is not None:
+            raise reply.error
+        return reply
+
+    def wait(self, call: Call) -> Reply:
+        """Wait for the answer to a request. One of the threads that wait polls for all of them."""
+        while call.reply is None:
+            if self._polling.acquire(blocking=False):
+                try:
+                    while call.reply is None:
+                        self._poll(None)
+                finally:
+                    self._polling.release()
+                    self._promote()
+            else:
+                self._follow(call)
+        return call.reply
+
+    def _follow(self, call: Call) -> None:
+        """Sleep until the call is answered, or until it is this thread's turn to poll."""
+        event = threading.Event()
+        with self._lock:
+            if call.reply is not None:
+                return
+            call.event = event
+            self._followers.append(call)
+        if not self._polling.locked():
+            self._promote()  # the one who polled left before it could see this call
+        event.wait()
+
+    def _promote(self) -> None:
+        """Wake a thread that still waits, so that it polls."""
+        with self._lock:
+            while self._followers:
+                follower = self._followers.popleft()
+                if follower.reply is None and follower.event is not None:
+                    follower.event.set()
+                    return
+
+    def poll(self, timeout: float | None = None) -> bool:
+        """Wait up to ``timeout`` seconds (None: for ever) for answers and call their ``done``. False: none came.
+
+        Raises:
+            Unavailable: the connection is gone, and every call was answered with an error.
+        """
+        with self._polling:
+            came = self._poll(timeout)
+        self._promote()
+        if self._gone is not None:
+            raise Unavailable(f"the connection is gone: {self._gone}", fix="connect again")
+        return came
+
+    def _poll(self, timeout: float | None) -> bool:
+        if self._take() or self._gone is not None:
+            return True
+        if self._spin:
+            until = time.perf_counter() + self._spin
+            while time.perf_counter() < until:
+                if self._take():
+                    return True
+        if not self._complete.announce_sleep():
+            return self._take()
+        for fd, _ in self._poller.poll(None if timeout is None else timeout * 1e3):
+            if fd == self._bell:
+                with contextlib.suppress(BlockingIOError):
+                    os.eventfd_read(self._bell)
+            else:
+                self._listen()
+        self._complete.announce_awake()
+        return self._take()
+
+    def _take(self) -> bool:
+        """Take the answers that are there."""
+        numbers = self._complete.pop()
+        for slot in numbers:
+            with self._lock:
+                call = self._calls.pop(slot, None)
+            if call is not None:
+                self._answer(call, self._read(call))
+        return bool(numbers)
+
+    def _answer(self, call: Call, reply: Reply) -> None:
+        with self._lock:
+            call.reply = reply
+            event = call.event
+        if event is not None:
+            event.set()
+        if call.done is not None:
+            call.done(reply)
+
+    def _read(self, call: Call) -> Reply:
+        """Read an answer out of its slot, and free the slot."""
+        slot = call.slot
+        start = self._segment.layout.slot(slot) + ANSWER_OFFSET
+        memory = self._segment.memory
+        sequence, status, size, generation, batch, _, queue_us, compute_us, retry_after = ANSWER.unpack_from(
+            memory, start
+        )
+        reply = Reply()
+        reply.generation, reply.batch, reply.queue_us, reply.compute_us = generation, batch, queue_us, compute_us
+        area = self._areas[slot][1]
+        if sequence != call.sequence:
+            reply.error = Retryable(f"slot {slot} holds the answer to request {sequence}, not {call.sequence}")
+        elif status:
+            reply.error = decode_error(status, area[:size].tobytes(), retry_after)
+        else:
+            begin = start + ANSWER_BYTES
+            try:
+                tensors = self._parser.parse(bytes(memory[begin : begin + min(size, MAX_DESCRIPTION)])).tensors
+            except InputError as error:
+                tensors, reply.error = (), error
+            if not self._copy:
+                reply.outputs = self._lend(slot, tensors)
+                return reply
+            reply.outputs = {tensor.name: tensor.view(area).copy() for tensor in tensors}
+        self._free.append(slot)
+        return reply
+
+    def _lend(self, slot: int, tensors: Iterable[Placed]) -> dict[str, NDArray[np.generic]]:
+        """Views of a slot's outputs; the slot is free when the last view is gone. All views have ``owner`` as base.
+
+        NumPy makes the first array over a buffer the base of all views; over another array it would be skipped.
+        """
+        layout = self._segment.layout
+        start = layout.slot(slot) + SLOT_HEADERS + layout.input_bytes
+        owner = np.frombuffer(self._segment.memory[start : start + layout.output_bytes], np.uint8)
+        weakref.finalize(owner, self._free.append, slot).atexit = False
+        return {tensor.name: tensor.view(owner) for tensor in tensors}
+
+    def _listen(self) -> None:
+        """The socket has something: an answer off the data path, or its end."""
+        try:
+            packet = self._socket.recv(MAX_PACKET, MSG_DONTWAIT)
+        except (BlockingIOError, ConnectionResetError):
+            return  # a reset is reported once, before what the executor said last
+        except OSError as error:
+            self._lose(Retryable(f"the executor's socket failed: {error}"))
+            return
+        if not packet:
+            self._lose(Retryable("the executor went away", fix="connect again and send the request again"))
+            return
+        self._heard(decode_from_executor(packet))
+
+    def _heard(self, message: FromExecutor) -> None:
+        if isinstance(message, Refused):
+            self._lose(Unavailable(f"the executor hung up: {message.what}"))
+        elif isinstance(message, Catalogue):
+            call = self._asked.pop(message.number, None)
+            if call is not None:
+                reply = Reply()
+                reply.document = msgspec.json.decode(message.engines)
+                self._answer(call, reply)
+
+    def _lose(self, why: TrtopsError) -> None:
+        """The connection is gone: every call gets an error."""
+        with self._lock:
+            self._gone = why
+            calls = [*self._calls.values(), *self._asked.values()]
+            self._calls.clear()
+            self._asked.clear()
+            with contextlib.suppress(KeyError, ValueError):  # it was done before
+                self._poller.unregister(self._socket)
+        for call in calls:
+            self._answer(call, Reply(why))
+
+    # -- off the data path ---------------------------------------------------------------------------------------------
+
+    def catalogue(self) -> Any:  # noqa: ANN401 - JSON of the handler
+        """Ask which engines are served.
+
+        Raises:
+            Unavailable: the connection is gone.
+        """
+        with self._lock:
+            if self._gone is not None:
+                raise Unavailable(f"the connection is gone: {self._gone}", fix="connect again")
+            self._sequence += 1
+            call = self._asked[self._sequence] = Call(-1, self._sequence, None)
+        try:
+            self._socket.send(encode(Ask(call.sequence)))
+        except OSError as error:
+            self._lose(Unavailable(f"the executor's socket failed: {error}", fix="connect again"))
+        reply = self.wait(call)
+        if reply.error is not None:
+            raise reply.error
+        return reply.document
+
+    def close(self) -> None:
+        """Hang up. Calls in flight get an error; outputs that are lent stay readable. Idempotent.
+
+        Must not be called from a ``done``: the thread that polls would wait for itself.
+        """
+        self._lose(Unavailable("the client was closed"))
+        with self._lock:
+            if self._bell < 0:
+                return
+            with contextlib.suppress(BlockingIOError):
+                os.eventfd_write(self._bell, 1)  # wakes the thread that polls
+        with self._polling, self._lock:
+            bells, self._bell, self._their_bell = (self._bell, self._their_bell), -1, -1
+            self._socket.close()
+            for fd in bells:
+                if fd >= 0:
+                    os.close(fd)

@@ -1,0 +1,274 @@
+"""One client, seen from the executor: its segment, its rings, what of it is in flight. Nothing it wrote is believed."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import threading
+from typing import TYPE_CHECKING, Final, Protocol
+
+import numpy as np
+
+from trtops.errors import InputError, TrtopsError
+from trtops.transport.layout import (
+    ANSWER,
+    ANSWER_BYTES,
+    ANSWER_OFFSET,
+    MAX_DESCRIPTION,
+    REQUEST,
+    REQUEST_BYTES,
+)
+from trtops.transport.ring import Reader, Violation, Writer
+from trtops.transport.tensors import Describer, Parser
+from trtops.transport.wire import encode_error, status_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from numpy.typing import NDArray
+
+    from trtops.transport.segment import Segment
+
+log = logging.getLogger(__name__)
+
+_ROUNDS: Final = 4
+"""Times that a client's ring is emptied before other clients have their turn."""
+
+
+class Answer(Protocol):
+    """What an executor says to a request; ``trtops.executor.port.Outcome`` is one."""
+
+    @property
+    def outputs(self) -> Mapping[str, NDArray[np.generic]]:
+        """Name -> array; empty with an error."""
+
+    @property
+    def error(self) -> Exception | None:
+        """Why there are no outputs."""
+
+    @property
+    def generation(self) -> int:
+        """Of the engine."""
+
+    @property
+    def batch(self) -> int:
+        """Rows that ran together."""
+
+    @property
+    def queue_us(self) -> float:
+        """Microseconds in the queue."""
+
+    @property
+    def compute_us(self) -> float:
+        """Microseconds that the batch ran."""
+
+
+class Handler(Protocol):
+    """What the transport passes requests to."""
+
+    def submit(
+        self,
+        engine: str,
+        inputs: Mapping[str, NDArray[np.generic]],
+        rows: int,
+        deadline: float | None,
+        priority: int,
+        done: Callable[[Answer], None],
+    ) -> Callable[[], None]:
+        """Take a request; ``done`` comes once, from any thread. Returns what cancels it.
+
+        Raises:
+            TrtopsError: it is refused; ``done`` does not come.
+        """
+
+    def catalogue(self) -> bytes:
+        """The engines that are served, as JSON."""
+
+
+class Connection:
+    """A client that was welcomed.
+
+    Attributes:
+        name: for the log: ``pid 12, uid 1000``.
+        segment: shared with it.
+        bell: its eventfd, which the executor rings.
+    """
+
+    def __init__(self, name: str, segment: Segment, bell: int, handler: Handler, *, private: bool) -> None:
+        """Begin with nothing in flight.
+
+        Args:
+            name: for the log.
+            segment: shared with it.
+            bell: the client's eventfd; closed with the connection.
+            handler: gets the requests.
+            private: copy inputs before they are used, since the client may change them meanwhile.
+        """
+        self.name = name
+        self.segment = segment
+        self.bell = bell
+        self._handler = handler
+        self._private = private
+        layout = segment.layout
+        self._submitted = Reader(segment.words, layout.submit, layout.entries)
+        self._completed = Writer(segment.words, layout.complete, layout.entries)
+        self._parser = Parser(layout.input_bytes)
+        self._describer = Describer(layout.output_bytes, "output area")
+        self._cancels: dict[int, tuple[int, Callable[[], None] | None]] = {}
+        self._lock = threading.Lock()
+        self._open = True
+        self._submitted.announce_sleep()
+
+    def __repr__(self) -> str:
+        """Show what is in flight."""
+        state = "" if self._open else ", closed"
+        return f"Connection({self.name}, {self.in_flight} of {self.segment.layout.slots} slots in flight{state})"
+
+    @property
+    def in_flight(self) -> int:
+        """Slots that the executor holds."""
+        return len(self._cancels)
+
+    def drain(self) -> bool:
+        """Take the requests that are in the ring, then ask for the doorbell again.
+
+        Returns:
+            False: the client sends as fast as its requests are taken; come back when the others had their turn.
+
+        Raises:
+            Violation: the client broke the protocol.
+        """
+        self._submitted.announce_awake()
+        for _ in range(_ROUNDS):
+            for slot in self._submitted.pop():
+                self._take(slot)
+            if self._submitted.announce_sleep():
+                return True
+            self._submitted.announce_awake()
+        return False
+
+    def _take(self, slot: int) -> None:
+        layout = self.segment.layout
+        if slot >= layout.slots:
+            raise Violation(f"slot {slot} of {layout.slots}")
+        start = layout.slot(slot)
+        sequence, deadline, priority, size = REQUEST.unpack_from(self.segment.memory, start)
+        with self._lock:
+            if slot in self._cancels:
+                raise Violation(f"slot {slot} was posted twice")
+            self._cancels[slot] = (sequence, None)
+        try:
+            if size > MAX_DESCRIPTION:
+                raise InputError(f"a description of {size} bytes")  # noqa: TRY301 - answered like every other
+            begin = start + REQUEST_BYTES
+            request = self._parser.parse(bytes(self.segment.memory[begin : begin + size]))
+            area = self.segment.input_area(slot)
+            inputs = {tensor.name: tensor.view(area) for tensor in request.tensors}
+            if self._private:
+                inputs = {name: array.copy() for name, array in inputs.items()}
+            due = deadline / 1e9 if deadline else None
+            done = _Done(self, slot, sequence)
+            cancel = self._handler.submit(request.engine, inputs, request.rows, due, priority, done)
+        except Exception as error:  # whatever it is, the client gets an answer
+            if not isinstance(error, TrtopsError):
+                log.exception("a request of %s failed", self.name)
+            self._refuse(slot, sequence, error)
+            return
+        with self._lock:
+            if self._cancels.get(slot) == (sequence, None):  # not answered meanwhile
+                self._cancels[slot] = (sequence, cancel)
+
+    def cancel(self, slot: int, sequence: int) -> None:
+        """Cancel a request, if it is still that one."""
+        with self._lock:
+            held, cancel = self._cancels.get(slot, (None, None))
+        if held == sequence and cancel is not None:
+            cancel()
+
+    def answer(self, slot: int, sequence: int, answer: Answer) -> None:
+        """Write an answer to its slot and give the slot back. Called by the executor's completion thread."""
+        if answer.error is not None:
+            self._refuse(slot, sequence, answer.error, answer)
+            return
+        try:
+            described = self._describer.describe("", 0, answer.outputs)
+        except InputError as error:
+            self._refuse(slot, sequence, error, answer)
+            return
+        layout = self.segment.layout
+        area = self.segment.output_area(slot)
+        for tensor in described.tensors:
+            np.copyto(tensor.view(area), answer.outputs[tensor.name])
+        start = layout.slot(slot) + ANSWER_OFFSET
+        memory, encoded = self.segment.memory, described.encoded
+        memory[start + ANSWER_BYTES : start + ANSWER_BYTES + len(encoded)] = encoded
+        ANSWER.pack_into(
+            memory,
+            start,
+            sequence,
+            0,
+            len(encoded),
+            answer.generation,
+            answer.batch,
+            0,
+            answer.queue_us,
+            answer.compute_us,
+            0.0,
+        )
+        self._give_back(slot)
+
+    def _refuse(self, slot: int, sequence: int, error: Exception, answer: Answer | None = None) -> None:
+        layout = self.segment.layout
+        text = encode_error(error, layout.output_bytes)
+        self.segment.output_area(slot)[: len(text)] = np.frombuffer(text, np.uint8)
+        ANSWER.pack_into(
+            self.segment.memory,
+            layout.slot(slot) + ANSWER_OFFSET,
+            sequence,
+            status_of(error),
+            len(text),
+            answer.generation if answer else 0,
+            answer.batch if answer else 0,
+            0,
+            answer.queue_us if answer else 0.0,
+            answer.compute_us if answer else 0.0,
+            float(getattr(error, "retry_after", 0.0)),
+        )
+        self._give_back(slot)
+
+    def _give_back(self, slot: int) -> None:
+        with self._lock:
+            self._cancels.pop(slot, None)
+            if not self._open:
+                return
+            if self._completed.push(slot):
+                with contextlib.suppress(BlockingIOError):  # its counter is full: it is rung already
+                    os.eventfd_write(self.bell, 1)
+
+    def close(self) -> int:
+        """Let go of the client: cancel what waits; what runs is answered to nobody. Returns what was in flight."""
+        with self._lock:
+            if not self._open:
+                return 0
+            self._open = False
+            cancels = [cancel for _, cancel in self._cancels.values() if cancel is not None]
+            number = len(self._cancels)
+            os.close(self.bell)
+        for cancel in cancels:
+            cancel()
+        return number
+
+
+class _Done:
+    """The callback of a request: a small object, since one is made for each."""
+
+    __slots__ = ("_connection", "_sequence", "_slot")
+
+    def __init__(self, connection: Connection, slot: int, sequence: int) -> None:
+        self._connection = connection
+        self._slot = slot
+        self._sequence = sequence
+
+    def __call__(self, answer: Answer) -> None:
+        self._connection.answer(self._slot, self._sequence, answer)

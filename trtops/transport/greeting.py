@@ -1,0 +1,94 @@
+"""How a client connects: the hello, the welcome and the three descriptors beside it."""
+
+from __future__ import annotations
+
+import array
+import contextlib
+import os
+import socket
+from typing import TYPE_CHECKING, Final
+
+from trtops.errors import InputError, Unavailable
+from trtops.transport.layout import VERSION
+from trtops.transport.segment import Segment, attach
+from trtops.transport.wire import MAX_PACKET, Hello, Refused, Welcome, decode_error, decode_from_executor, encode
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+_DESCRIPTORS: Final = 3
+
+
+def connect(path: Path, timeout: float) -> socket.socket:
+    """Connect to an executor's socket; every later call on it takes ``timeout`` seconds at most.
+
+    Raises:
+        Unavailable: nobody listens there, or this user may not.
+    """
+    sock = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_CLOEXEC)
+    sock.settimeout(timeout)
+    try:
+        sock.connect(str(path))
+    except OSError as error:
+        sock.close()
+        raise Unavailable(
+            f"no executor can be reached: {error}",
+            where=str(path),
+            fix="start one, or check the path and its permissions",
+        ) from error
+    return sock
+
+
+def greet(sock: socket.socket, slots: int, input_bytes: int, output_bytes: int) -> tuple[Segment, int, int]:
+    """Say hello and be welcomed.
+
+    Returns:
+        The segment, the executor's bell and this client's bell (eventfds, the caller's to close).
+
+    Raises:
+        Unavailable: the executor refuses, hangs up or does not answer.
+        InputError: it does not grant these slots, or speaks another version.
+    """
+    packet, fds = _exchange(sock, encode(Hello([VERSION], slots, input_bytes, output_bytes)))
+    try:
+        segment = _read_welcome(packet, fds, slots)
+    except BaseException:
+        for fd in fds:
+            os.close(fd)
+        raise
+    os.close(fds[0])
+    return segment, fds[1], fds[2]
+
+
+def _exchange(sock: socket.socket, hello: bytes) -> tuple[bytes, list[int]]:
+    room = socket.CMSG_SPACE(array.array("i").itemsize * _DESCRIPTORS)
+    try:
+        with contextlib.suppress(BrokenPipeError):  # it refused already, and says why
+            sock.send(hello)
+        try:
+            packet, ancillary, _, _ = sock.recvmsg(MAX_PACKET, room)
+        except ConnectionResetError:  # reported once, before what the executor said last
+            packet, ancillary, _, _ = sock.recvmsg(MAX_PACKET, room)
+    except TimeoutError:
+        raise Unavailable("the executor did not answer the hello in time") from None
+    except OSError as error:
+        raise Unavailable(f"the executor hung up: {error}") from error
+    fds = array.array("i")
+    for level, kind, data in ancillary:
+        if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
+            fds.frombytes(data[: len(data) - len(data) % fds.itemsize])
+    return packet, fds.tolist()
+
+
+def _read_welcome(packet: bytes, fds: list[int], slots: int) -> Segment:
+    if not packet:
+        raise Unavailable("the executor hung up before it answered")
+    message = decode_from_executor(packet)
+    if isinstance(message, Refused):
+        raise decode_error(message.status, encode({"what": message.what, "fix": message.fix}), 1.0)
+    if not isinstance(message, Welcome) or len(fds) != _DESCRIPTORS:
+        raise InputError(f"an unexpected welcome: {message}")
+    segment = attach(fds[0])
+    if segment.layout.slots != slots:
+        raise InputError(f"asked for {slots} slots, got {segment.layout.slots}")
+    return segment

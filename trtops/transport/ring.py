@@ -1,0 +1,114 @@
+"""A ring of 32-bit numbers between two processes: one writes, one reads, no lock.
+
+Each end keeps its own index and only publishes it; what the other end published is read once and checked. The reader
+announces that it is about to sleep; only then does the writer ring its doorbell.
+
+Order of memory: the writer stores the entry, then the tail; the reader loads the tail, then the entry. x86-64 keeps
+both orders. The announcement needs a full barrier at both ends (store, then load): a lock's acquire and release is
+one there. Elsewhere the writer rings each time, which needs no announcement.
+"""
+
+from __future__ import annotations
+
+import platform
+import threading
+from typing import Final
+
+from trtops.transport.layout import RING_ENTRIES, RING_HEAD, RING_SLEEPS, RING_TAIL
+
+_MASK: Final = 0xFFFFFFFF
+_RING_ALWAYS: Final = platform.machine() not in {"x86_64", "AMD64"}
+
+_barrier_lock = threading.local()
+
+
+def barrier() -> None:
+    """A full memory barrier on x86-64: locked instructions of a lock that no other thread waits for."""
+    lock = getattr(_barrier_lock, "lock", None)
+    if lock is None:
+        lock = _barrier_lock.lock = threading.Lock()
+    lock.acquire()
+    lock.release()
+
+
+class Violation(Exception):
+    """A peer broke the protocol; it is disconnected."""
+
+
+class Writer:
+    """The end that writes. ``entries`` is at least the number of slots, so it never overruns what was not read."""
+
+    __slots__ = ("_entries", "_first", "_mask", "_sleeps", "_tail", "_tail_at", "_words")
+
+    def __init__(self, words: memoryview, offset: int, entries: int) -> None:
+        """Write to the ring at a byte offset of a segment, seen as 32-bit words."""
+        self._words = words
+        self._tail_at = (offset + RING_TAIL) // 4
+        self._sleeps = (offset + RING_SLEEPS) // 4
+        self._first = (offset + RING_ENTRIES) // 4
+        self._mask = entries - 1
+        self._entries = entries
+        self._tail = 0
+
+    def __repr__(self) -> str:
+        """Show the index."""
+        return f"Writer(tail {self._tail} of {self._entries} entries)"
+
+    def push(self, number: int) -> bool:
+        """Write one entry. True: the reader sleeps, ring its doorbell."""
+        words = self._words
+        words[self._first + (self._tail & self._mask)] = number
+        self._tail = (self._tail + 1) & _MASK
+        words[self._tail_at] = self._tail
+        if _RING_ALWAYS:
+            return True
+        barrier()
+        return words[self._sleeps] != 0
+
+
+class Reader:
+    """The end that reads."""
+
+    __slots__ = ("_entries", "_first", "_head", "_head_at", "_mask", "_sleeps", "_tail_at", "_words")
+
+    def __init__(self, words: memoryview, offset: int, entries: int) -> None:
+        """Read from the ring at a byte offset of a segment, seen as 32-bit words."""
+        self._words = words
+        self._head_at = (offset + RING_HEAD) // 4
+        self._tail_at = (offset + RING_TAIL) // 4
+        self._sleeps = (offset + RING_SLEEPS) // 4
+        self._first = (offset + RING_ENTRIES) // 4
+        self._mask = entries - 1
+        self._entries = entries
+        self._head = 0
+
+    def __repr__(self) -> str:
+        """Show the index."""
+        return f"Reader(head {self._head} of {self._entries} entries)"
+
+    def pop(self) -> list[int]:
+        """All entries that are there, oldest first.
+
+        Raises:
+            Violation: the writer's index is further ahead than the ring is long.
+        """
+        words = self._words
+        ahead = (words[self._tail_at] - self._head) & _MASK
+        if not ahead:
+            return []
+        if ahead > self._entries:
+            raise Violation(f"a ring of {self._entries} entries claims to hold {ahead}")
+        first, mask, head = self._first, self._mask, self._head
+        numbers = [words[first + ((head + step) & mask)] for step in range(ahead)]
+        self._head = words[self._head_at] = (head + ahead) & _MASK
+        return numbers
+
+    def announce_sleep(self) -> bool:
+        """Ask for the doorbell. False: something came meanwhile; read it first."""
+        self._words[self._sleeps] = 1
+        barrier()
+        return bool(self._words[self._tail_at] == self._head)
+
+    def announce_awake(self) -> None:
+        """No doorbell is needed for now."""
+        self._words[self._sleeps] = 0

@@ -1,0 +1,83 @@
+"""Making and mapping a shared segment: anonymous memory (memfd) of a fixed, sealed size."""
+
+from __future__ import annotations
+
+import fcntl
+import mmap
+import os
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from trtops.errors import InputError, StorageError
+from trtops.transport.layout import HEADER_BYTES, SLOT_HEADERS, Layout
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+# linux/fcntl.h; fcntl has names for them on Linux only since 3.8, and type stubs lack some.
+_F_ADD_SEALS: Final = 1033
+_F_GET_SEALS: Final = 1034
+_SEALS: Final = 0x0001 | 0x0002 | 0x0004  # no more seals, no shrinking (it would kill the peer by SIGBUS), no growing
+
+
+class Segment:
+    """A mapped segment. It is unmapped when nothing refers to it or to a view of it any more.
+
+    Attributes:
+        layout: where everything is.
+        memory: all bytes. ``words``: the same as 32-bit words.
+        array: the same as uint8[total]; views of it keep the mapping alive.
+    """
+
+    def __init__(self, fd: int, layout: Layout) -> None:
+        """Map a descriptor, which may be closed afterwards."""
+        self.layout = layout
+        self._map = mmap.mmap(fd, layout.total)
+        self.memory = memoryview(self._map)
+        self.words = self.memory[: layout.total // 4 * 4].cast("I")
+        self.array: NDArray[np.uint8] = np.frombuffer(self._map, np.uint8)
+
+    def __repr__(self) -> str:
+        """Show the sizes."""
+        layout = self.layout
+        return f"Segment({layout.slots} slots of {layout.input_bytes} + {layout.output_bytes} bytes)"
+
+    def input_area(self, slot: int) -> NDArray[np.uint8]:
+        """The input area of a slot, uint8[input_bytes]."""
+        start = self.layout.slot(slot) + SLOT_HEADERS
+        return self.array[start : start + self.layout.input_bytes]
+
+    def output_area(self, slot: int) -> NDArray[np.uint8]:
+        """The output area of a slot, uint8[output_bytes]."""
+        start = self.layout.slot(slot) + SLOT_HEADERS + self.layout.input_bytes
+        return self.array[start : start + self.layout.output_bytes]
+
+
+def create(layout: Layout) -> tuple[int, Segment]:
+    """Make a sealed segment with its header written; the descriptor is the caller's to close.
+
+    Raises:
+        StorageError: the memory is not there.
+    """
+    fd = os.memfd_create("trtops-slots", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+    try:
+        os.truncate(fd, layout.total)
+        fcntl.fcntl(fd, _F_ADD_SEALS, _SEALS)
+        segment = Segment(fd, layout)
+    except OSError as error:
+        os.close(fd)
+        raise StorageError(f"no shared memory of {layout.total} bytes: {error}") from error
+    segment.memory[: len(layout.header())] = layout.header()
+    return fd, segment
+
+
+def attach(fd: int) -> Segment:
+    """Map a segment that an executor made; the descriptor is the caller's to close.
+
+    Raises:
+        InputError: it is no sealed segment of this version. Blame the executor.
+    """
+    if fcntl.fcntl(fd, _F_GET_SEALS) & _SEALS != _SEALS:
+        raise InputError("the executor's segment is not sealed: it could shrink under its clients")
+    return Segment(fd, Layout.read(os.pread(fd, HEADER_BYTES, 0), os.fstat(fd).st_size))

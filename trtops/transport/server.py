@@ -1,0 +1,377 @@
+"""The executor's end of the transport: a thread that listens on a Unix socket and serves clients' slots.
+
+The socket's file permissions and the peer's user and groups decide who may connect. A client of another user gets its
+inputs copied before they are used (it could change them under the engine). Each client's memory is bounded, as is the
+number of clients.
+"""
+
+from __future__ import annotations
+
+import array
+import contextlib
+import logging
+import os
+import select
+import socket
+import stat
+import struct
+import threading
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from trtops.errors import InputError, StorageError, TrtopsError, Unavailable
+from trtops.transport.connection import Connection, Handler
+from trtops.transport.layout import MIN_OUTPUT_BYTES, VERSION, Layout, aligned
+from trtops.transport.ring import Violation
+from trtops.transport.segment import create
+from trtops.transport.wire import (
+    MAX_PACKET,
+    Ask,
+    Catalogue,
+    Hello,
+    Refused,
+    Welcome,
+    Withdraw,
+    decode_from_client,
+    encode,
+    status_of,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+log = logging.getLogger(__name__)
+
+_GREETING: Final = 5.0
+"""Seconds that a client has to say hello."""
+
+_CREDENTIALS: Final = struct.Struct("3i")  # struct ucred of unix(7): pid, uid, gid
+_NUMBERS: Final = 1 << 20
+"""Slots and bytes in a hello are checked against this before anything is computed with them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What clients may have.
+
+    Attributes:
+        clients: connected at once.
+        slots: of one client.
+        bytes: of one client's segment.
+        users: user ids that may connect; None: the executor's own and root.
+        groups: group ids whose members may connect as well (by their primary group).
+        mode: permissions of the socket's file.
+    """
+
+    clients: int = 64
+    slots: int = 256
+    bytes: int = 256 << 20
+    users: frozenset[int] | None = None
+    groups: frozenset[int] = frozenset()
+    mode: int = 0o600
+
+    def allow(self, uid: int, gid: int) -> bool:
+        """Tell whether a user may connect."""
+        users = {0, os.getuid()} if self.users is None else self.users
+        return uid in users or gid in self.groups
+
+
+class _Peer:
+    """A socket, before and after the welcome."""
+
+    def __init__(self, sock: socket.socket, deadline: float) -> None:
+        self.socket = sock
+        self.deadline = deadline
+        pid, self.uid, self.gid = _CREDENTIALS.unpack(
+            sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+        )
+        self.name = f"pid {pid}, uid {self.uid}"
+        self.bell = -1
+        self.connection: Connection | None = None
+
+    def __repr__(self) -> str:
+        return repr(self.connection) if self.connection is not None else f"_Peer({self.name}, not greeted)"
+
+
+class Server:
+    """Serves clients on a Unix socket until :meth:`close`."""
+
+    def __init__(
+        self,
+        path: Path | str,
+        handler: Handler,
+        *,
+        limits: Limits | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Listen, and start the thread.
+
+        Args:
+            path: of the socket; a stale one is replaced.
+            handler: gets the requests.
+            limits: what clients may have.
+            clock: monotonic seconds.
+
+        Raises:
+            Unavailable: another server listens there.
+            StorageError: the socket cannot be made.
+        """
+        self.path = Path(path)
+        self._handler = handler
+        self._limits = limits or Limits()
+        self._clock = clock
+        self._peers: dict[int, _Peer] = {}
+        self._bells: dict[int, _Peer] = {}
+        self._socket = _listen(self.path, self._limits.mode)
+        self._spare = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+        self._wake = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+        self._epoll = select.epoll()
+        self._epoll.register(self._socket, select.EPOLLIN)
+        self._epoll.register(self._wake, select.EPOLLIN)
+        self._thread = threading.Thread(target=self._loop, name="trtops-transport", daemon=True)
+        self._thread.start()
+
+    def __repr__(self) -> str:
+        """Show clients and slots in use."""
+        peers = list(self._peers.values())
+        slots = sum(peer.connection.in_flight for peer in peers if peer.connection is not None)
+        return f"Server({self.path}: {len(peers)} clients, {slots} slots in use)"
+
+    def close(self) -> None:
+        """Stop listening and hang up on every client. Idempotent."""
+        if self._thread.is_alive():
+            os.eventfd_write(self._wake, 1)
+            self._thread.join()
+
+    # -- the thread ----------------------------------------------------------------------------------------------------
+
+    def _loop(self) -> None:
+        try:
+            while True:
+                events = self._epoll.poll(self._timeout())
+                listening = self._socket.fileno()
+                for fd, event in events:
+                    if fd == self._wake:
+                        return
+                    if fd != listening:
+                        self._serve(fd, event)
+                # Last: a new client may get the number of a descriptor that was closed just now.
+                if any(fd == listening for fd, _ in events):
+                    self._accept()
+                self._hang_up_on_the_silent()
+        except Exception:
+            log.exception("the transport's thread failed")
+        finally:
+            self._end()
+
+    def _timeout(self) -> float:
+        waiting = [peer.deadline for peer in self._peers.values() if peer.connection is None]
+        return max(0.0, min(waiting) - self._clock()) if waiting else -1
+
+    def _hang_up_on_the_silent(self) -> None:
+        now = self._clock()
+        for peer in [peer for peer in self._peers.values() if peer.connection is None and peer.deadline <= now]:
+            self._drop(peer, "it did not say hello in time")
+
+    def _end(self) -> None:
+        for peer in list(self._peers.values()):
+            self._drop(peer, "the executor stops", quiet=True)
+        with contextlib.suppress(OSError):
+            self.path.unlink()
+        self._socket.close()
+        self._epoll.close()
+        os.close(self._wake)
+        os.close(self._spare)
+
+    def _serve(self, fd: int, events: int) -> None:
+        peer = self._bells.get(fd) or self._peers.get(fd)
+        if peer is None:
+            return  # dropped by an event before this one
+        try:
+            if fd == peer.bell:
+                self._rung(peer)
+            elif not self._read(peer) or events & (select.EPOLLHUP | select.EPOLLERR):
+                self._drop(peer, None)
+        except (Violation, InputError) as error:
+            self._drop(peer, f"it broke the protocol: {error}")
+        except OSError as error:
+            self._drop(peer, f"its socket failed: {error}")
+        except Exception:
+            log.exception("serving %s failed", peer.name)
+            self._drop(peer, "the executor failed to serve it")
+
+    def _accept(self) -> None:
+        try:
+            sock, _ = self._socket.accept()
+        except BlockingIOError:
+            return
+        except OSError as error:
+            log.warning("a client could not be accepted: %s", error)
+            self._turn_away()
+            return
+        sock.settimeout(0)
+        peer = _Peer(sock, self._clock() + _GREETING)
+        refusal = None
+        if not self._limits.allow(peer.uid, peer.gid):
+            refusal = Unavailable(f"user {peer.uid} may not use this executor")
+        elif len(self._peers) >= self._limits.clients:
+            refusal = Unavailable(f"{self._limits.clients} clients are connected, as many as may be")
+        if refusal is not None:
+            log.warning("%s was refused: %s", peer.name, refusal)
+            _say(sock, encode(Refused(status_of(refusal), refusal.what)))
+            sock.close()
+            return
+        self._peers[sock.fileno()] = peer
+        self._epoll.register(sock, select.EPOLLIN)
+
+    def _turn_away(self) -> None:
+        """With no descriptor left, take the next client and hang up on it; else epoll would report it for ever."""
+        os.close(self._spare)
+        with contextlib.suppress(OSError):
+            self._socket.accept()[0].close()
+        self._spare = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+
+    def _rung(self, peer: _Peer) -> None:
+        with contextlib.suppress(BlockingIOError):
+            os.eventfd_read(peer.bell)
+        if peer.connection is not None and not peer.connection.drain():
+            os.eventfd_write(peer.bell, 1)
+
+    def _read(self, peer: _Peer) -> bool:
+        """Read one message. False: the client is gone."""
+        try:
+            packet = peer.socket.recv(MAX_PACKET)
+        except BlockingIOError:
+            return True
+        if not packet:
+            return False
+        message = decode_from_client(packet)
+        if isinstance(message, Hello):
+            self._greet(peer, message)
+        elif peer.connection is None:
+            raise Violation("it did not begin with a hello")
+        elif isinstance(message, Withdraw):
+            peer.connection.cancel(message.slot, message.sequence)
+        elif isinstance(message, Ask):
+            _say(peer.socket, encode(Catalogue(message.number, msgspec.Raw(self._handler.catalogue()))))
+        return True
+
+    def _greet(self, peer: _Peer, hello: Hello) -> None:
+        if peer.connection is not None:
+            raise Violation("it said hello twice")
+        try:
+            layout = self._agree(hello)
+            self._welcome(peer, layout)
+        except TrtopsError as error:
+            _say(peer.socket, encode(Refused(status_of(error), error.what, error.fix)))
+            self._drop(peer, f"it was refused: {error}")
+
+    def _agree(self, hello: Hello) -> Layout:
+        if VERSION not in hello.versions:
+            raise InputError(
+                f"the client speaks version {hello.versions}, this executor {VERSION}", fix="update the older of both"
+            )
+        limits = self._limits
+        sizes = hello.input_bytes, hello.output_bytes
+        if not 0 < hello.slots <= min(limits.slots, _NUMBERS) or not all(0 <= size <= limits.bytes for size in sizes):
+            raise InputError(
+                f"{hello.slots} slots of {sizes[0]} + {sizes[1]} bytes were asked for",
+                fix=f"a client may have {limits.slots} slots and {limits.bytes} bytes",
+            )
+        layout = Layout(hello.slots, aligned(sizes[0]), aligned(max(sizes[1], MIN_OUTPUT_BYTES)))
+        if layout.total > limits.bytes:
+            raise InputError(
+                f"{hello.slots} slots of {sizes[0]} + {sizes[1]} bytes need {layout.total} bytes",
+                fix=f"a client may have {limits.bytes} bytes: ask for fewer or smaller slots",
+            )
+        return layout
+
+    def _welcome(self, peer: _Peer, layout: Layout) -> None:
+        """Give the client its segment. Its bell is watched before it knows of it, else its first ring could be lost."""
+        fds: list[int] = []
+        try:
+            fd, segment = create(layout)
+            fds.append(fd)
+            bell, theirs = _bells()
+            private = peer.uid not in {0, os.getuid()}
+            peer.bell = bell
+            peer.connection = Connection(peer.name, segment, theirs, self._handler, private=private)
+            self._bells[bell] = peer
+            self._epoll.register(bell, select.EPOLLIN)
+            rights = array.array("i", [fd, bell, theirs])
+            ancillary = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, rights)]
+            peer.socket.sendmsg([encode(Welcome(VERSION))], ancillary)
+        except OSError as error:
+            raise StorageError(f"no segment for {peer.name}: {error}") from error
+        finally:
+            for opened in fds:
+                os.close(opened)
+
+    def _drop(self, peer: _Peer, why: str | None, *, quiet: bool = False) -> None:
+        """Reclaim all that a client had. ``why``: None if it hung up itself."""
+        if self._peers.pop(peer.socket.fileno(), None) is None:
+            return
+        if why is not None:
+            if not quiet:
+                log.warning("hanging up on %s: %s", peer.name, why)
+            _say(peer.socket, encode(Refused(6, why)))
+        self._epoll.unregister(peer.socket)
+        peer.socket.close()
+        if peer.connection is not None:
+            self._bells.pop(peer.bell, None)
+            self._epoll.unregister(peer.bell)
+            os.close(peer.bell)
+            lost = peer.connection.close()
+            if lost:
+                log.info("%s went with %d requests in flight", peer.name, lost)
+
+
+def _bells() -> tuple[int, int]:
+    first = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+    try:
+        return first, os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+    except OSError:
+        os.close(first)
+        raise
+
+
+def _say(sock: socket.socket, packet: bytes) -> None:
+    """Send a packet to a client that may be dead, or not listening: then it is lost, and so is the client."""
+    with contextlib.suppress(OSError):
+        sock.send(packet)
+
+
+def _listen(path: Path, mode: int) -> socket.socket:
+    sock = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_CLOEXEC)
+    try:
+        _remove_stale(path)
+        sock.bind(str(path))
+        path.chmod(mode)  # nobody can connect before listen()
+        sock.listen(64)
+    except TrtopsError:
+        sock.close()
+        raise
+    except OSError as error:
+        sock.close()
+        raise StorageError(f"no socket can be made: {error}", where=str(path), fix="check the path") from error
+    sock.settimeout(0)
+    return sock
+
+
+def _remove_stale(path: Path) -> None:
+    try:
+        if not stat.S_ISSOCK(path.lstat().st_mode):
+            raise StorageError("there is a file, not a socket", where=str(path), fix="choose another path")
+    except FileNotFoundError:
+        return
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as probe:
+        try:
+            probe.connect(str(path))
+        except ConnectionRefusedError:
+            path.unlink()
+            return
+    raise Unavailable("another server listens there", where=str(path), fix="stop it, or choose another path")

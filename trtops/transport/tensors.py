@@ -1,0 +1,202 @@
+"""Descriptions of tensors in a slot: written and read once for each set of shapes, then found by their bytes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from trtops.errors import InputError
+from trtops.transport.layout import (
+    CODES,
+    DESCRIPTION,
+    DESCRIPTION_BYTES,
+    DTYPES,
+    MAX_RANK,
+    MAX_TENSORS,
+    NAME_BYTES,
+    TENSOR,
+    TENSOR_BYTES,
+    TENSOR_NAME,
+    aligned,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from numpy.typing import NDArray
+
+    Arrays = Mapping[str, NDArray[np.generic]]
+
+_CARRIERS: Final = {"bfloat16": "uint16", "float8_e4m3": "uint8"}
+_NUMPY: Final = tuple(np.dtype(_CARRIERS.get(name, name)) for name in DTYPES)
+_KEPT: Final = 256
+"""Descriptions that are kept; peers choose them, so their number must be bounded."""
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """A tensor in an area: its bytes are ``area[offset:offset + size]``."""
+
+    name: str
+    dtype: np.dtype[np.generic]
+    shape: tuple[int, ...]
+    offset: int
+    size: int
+
+    def view(self, area: NDArray[np.uint8]) -> NDArray[np.generic]:
+        """The tensor in this area; no copy."""
+        return area[self.offset : self.offset + self.size].view(self.dtype).reshape(self.shape)
+
+
+@dataclass(frozen=True, slots=True)
+class Description:
+    """What is in a slot.
+
+    Attributes:
+        engine: name of the engine; empty in an answer.
+        rows: of the request.
+        used: bytes of the area that the tensors take.
+        encoded: the bytes of this description.
+    """
+
+    engine: str
+    rows: int
+    tensors: tuple[Placed, ...]
+    used: int
+    encoded: bytes
+
+
+class Describer:
+    """Places tensors and writes their description; the same shapes again cost a look-up."""
+
+    def __init__(self, area_bytes: int, area: str) -> None:
+        """Place in areas of this size; ``area`` is its name in messages."""
+        self._area_bytes = area_bytes
+        self._area = area
+        self._kept: dict[object, Description] = {}
+
+    def describe(self, engine: str, rows: int, arrays: Arrays) -> Description:
+        """Describe arrays as they would be placed in an area, each at a multiple of 64 bytes.
+
+        Raises:
+            InputError: they do not fit, or cannot be described.
+        """
+        key = (engine, rows, *((name, array.dtype, array.shape) for name, array in arrays.items()))
+        kept = self._kept.get(key)
+        if kept is None:
+            kept = self._describe(engine, rows, arrays)
+            if len(self._kept) >= _KEPT:
+                self._kept.clear()
+            self._kept[key] = kept
+        return kept
+
+    def _describe(self, engine: str, rows: int, arrays: Arrays) -> Description:
+        if len(arrays) > MAX_TENSORS:
+            raise InputError(f"{len(arrays)} tensors, a slot holds {MAX_TENSORS} at most")
+        placed: list[Placed] = []
+        offset = 0
+        for name, array in arrays.items():
+            if array.dtype.name not in CODES or not array.dtype.isnative:
+                raise InputError(
+                    f"tensor {name!r} has type {array.dtype}, which does not travel in shared memory",
+                    fix=f"allowed: {', '.join(DTYPES)}",
+                )
+            if array.ndim > MAX_RANK:
+                raise InputError(f"tensor {name!r} has {array.ndim} dimensions, {MAX_RANK} are allowed")
+            placed.append(Placed(name, array.dtype, array.shape, offset, array.nbytes))
+            offset = aligned(offset + array.nbytes)
+        used = placed[-1].offset + placed[-1].size if placed else 0
+        if used > self._area_bytes:
+            raise InputError(
+                f"the tensors need {used} bytes, the {self._area} of a slot has {self._area_bytes}",
+                fix=f"connect with an {self._area} of {aligned(used)} bytes or more",
+            )
+        encoded = _encode(engine, rows, placed)
+        return Description(engine, rows, tuple(placed), used, encoded)
+
+
+def _encode(engine: str, rows: int, placed: list[Placed]) -> bytes:
+    name = _name(engine)
+    out = bytearray(DESCRIPTION_BYTES + TENSOR_BYTES * len(placed))
+    if not 0 <= rows < 1 << 32:
+        raise InputError(f"{rows} rows")
+    DESCRIPTION.pack_into(out, 0, rows, len(placed), len(name))
+    out[NAME_BYTES : NAME_BYTES + len(name)] = name
+    for index, tensor in enumerate(placed):
+        at = DESCRIPTION_BYTES + index * TENSOR_BYTES
+        name = _name(tensor.name)
+        sizes = (*tensor.shape, *[0] * (MAX_RANK - len(tensor.shape)))
+        code = CODES[tensor.dtype.name]
+        TENSOR.pack_into(out, at, len(name), code, len(tensor.shape), 0, tensor.offset, tensor.size, *sizes)
+        out[at + TENSOR_NAME : at + TENSOR_NAME + len(name)] = name
+    return bytes(out)
+
+
+def _name(text: str) -> bytes:
+    name = text.encode()
+    if len(name) > NAME_BYTES:
+        raise InputError(f"the name {text:.80} is longer than {NAME_BYTES} bytes")
+    return name
+
+
+class Parser:
+    """Reads descriptions that a peer wrote, believing nothing; the same bytes again cost a look-up."""
+
+    def __init__(self, area_bytes: int) -> None:
+        """Read descriptions of areas of this size."""
+        self._area_bytes = area_bytes
+        self._kept: dict[bytes, Description] = {}
+
+    def parse(self, encoded: bytes) -> Description:
+        """Read a description.
+
+        Raises:
+            InputError: it is malformed, or a tensor is not inside its area. Blame the peer.
+        """
+        kept = self._kept.get(encoded)
+        if kept is None:
+            kept = self._parse(encoded)
+            if len(self._kept) >= _KEPT:
+                self._kept.clear()
+            self._kept[encoded] = kept
+        return kept
+
+    def _parse(self, encoded: bytes) -> Description:
+        if len(encoded) < DESCRIPTION_BYTES:
+            raise InputError(f"a description of {len(encoded)} bytes")
+        rows, count, name_bytes = DESCRIPTION.unpack_from(encoded)
+        if count > MAX_TENSORS or len(encoded) != DESCRIPTION_BYTES + count * TENSOR_BYTES:
+            raise InputError(f"a description of {len(encoded)} bytes for {count} tensors")
+        engine = _read_name(encoded, NAME_BYTES, name_bytes)
+        tensors = tuple(self._tensor(encoded, DESCRIPTION_BYTES + index * TENSOR_BYTES) for index in range(count))
+        if len({tensor.name for tensor in tensors}) != count:
+            raise InputError("a tensor is described twice")
+        used = max((tensor.offset + tensor.size for tensor in tensors), default=0)
+        return Description(engine, rows, tensors, used, encoded)
+
+    def _tensor(self, encoded: bytes, at: int) -> Placed:
+        name_bytes, code, rank, _, offset, size, *sizes = TENSOR.unpack_from(encoded, at)
+        name = _read_name(encoded, at + TENSOR_NAME, name_bytes)
+        if code >= len(_NUMPY) or rank > MAX_RANK:
+            raise InputError(f"tensor {name!r} has element type {code} and rank {rank}")
+        dtype = _NUMPY[code]
+        shape = tuple(sizes[:rank])
+        elements = 1
+        for dim in shape:
+            elements *= dim
+        if size != elements * dtype.itemsize:
+            raise InputError(f"tensor {name!r} of shape {list(shape)} and type {dtype} has {size} bytes")
+        if offset % dtype.itemsize or offset > self._area_bytes or size > self._area_bytes - offset:
+            raise InputError(f"tensor {name!r} is not inside its slot: {size} bytes at {offset}")
+        return Placed(name, dtype, shape, offset, size)
+
+
+def _read_name(encoded: bytes, at: int, size: int) -> str:
+    if size > NAME_BYTES:
+        raise InputError(f"a name of {size} bytes")
+    try:
+        return encoded[at : at + size].decode()
+    except UnicodeDecodeError:
+        raise InputError("a name is not UTF-8") from None

@@ -7,6 +7,8 @@ from contextlib import ExitStack, closing
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from hypothesis import Phase, given, settings
+from hypothesis import strategies as st
 
 from tests.support.opa_server import running_opa
 from tests.support.policies import OWNER, WORKSPACE, document, opa_binary, rego, repository, write, write_rule
@@ -253,6 +255,47 @@ def _all(policies: PolicySet, url: str) -> Iterator[PolicyEngine]:
     yield EmbeddedEngine(policies)
     yield start(policies, opa_binary())
     yield connect(policies, url)
+
+
+COMPARISONS = """\
+findings contains {"message": "greater", "path": ["x"]} if input.document.x > input.document.y
+findings contains {"message": "equal", "path": ["x"]} if input.document.x == input.document.y
+findings contains {"message": "member", "path": ["x"]} if input.document.x in [1, "a", null, false, [], {}]
+findings contains {"message": "absent", "path": ["x"]} if not input.document.x
+findings contains {"message": "typed", "path": [type_name(input.document.x)]} if true
+findings contains {"message": "inner", "path": [key]} if some key, _ in object.get(input.document, "z", {})
+findings contains {"message": "deep", "path": ["z"]} if object.get(input.document, ["z", "a"], 1) == 1
+findings contains {"message": text, "path": []} if {
+	is_string(input.document.x)
+	text := sprintf("text %s, %v", [input.document.x, [input.document.x, null, true, 1]])
+}
+"""
+NUMBERS = st.integers(-(2**53), 2**53) | st.floats(allow_nan=False, allow_infinity=False, width=32)
+TEXT = st.text('aé"\\😀 Zß\n', max_size=4)  # documents hold no control character; engines escape them differently
+VALUES = st.recursive(
+    st.none() | st.booleans() | NUMBERS | TEXT | st.sampled_from(["a", "", 0, 1, -1, 0.5]),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(TEXT, inner, max_size=3),
+    max_leaves=6,
+)
+DOCUMENTS = st.fixed_dictionaries(
+    {}, optional={"x": VALUES, "y": VALUES, "z": st.dictionaries(TEXT, VALUES, max_size=3)}
+)
+
+
+@pytest.fixture(scope="module")
+def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Gate, Gate]]:
+    policies = load_policies(repository(tmp_path_factory.mktemp("pair"), {"compare": COMPARISONS}))
+    with closing(start(policies, opa_binary())) as opa:
+        day = dt.date(2026, 1, 1)
+        yield Gate(policies, EmbeddedEngine(policies), "local", day), Gate(policies, opa, "local", day)
+
+
+@settings(max_examples=25, deadline=None, phases=[Phase.generate])  # a request a step makes shrinking slow
+@given(st.lists(DOCUMENTS, min_size=1, max_size=20))
+def test_any_document_is_judged_alike(pair: tuple[Gate, Gate], documents: list[dict[str, Any]]) -> None:
+    subjects = [Subject("e", "e", document(**values)) for values in documents]
+    one, other = (gate.judge_all("spec", subjects) for gate in pair)
+    assert [verdict.findings for verdict in one] == [verdict.findings for verdict in other]
 
 
 def test_the_workspace_rule_reads_as_it_is_written() -> None:

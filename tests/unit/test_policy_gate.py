@@ -332,3 +332,17 @@ def test_good_answers_pass(tmp_path: Path) -> None:
     policies = load_policies(repository(tmp_path))
     engine = Scripted({"spec.owner_present": ([],), "spec.workspace_bounded": ([],)})
     assert Gate(policies, engine, "local", TODAY).judge("spec", large()).decision == "allow"
+
+
+def test_a_breakdown_of_the_native_engine_is_undecided(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """Its exception is no Exception; the engine is made anew, since nothing is known of its state."""
+    body = 'findings contains {"message": "odd", "path": []} if input.document.n % 2 == 1'
+    root = repository(tmp_path, {"calm": OWNER, "parity": body})
+    policies = load_policies(root)
+    gate = Gate(policies, EmbeddedEngine(policies), "local", TODAY)
+    huge = Subject("huge", "huge", document(owner="a", n=1e300))
+    with pytest.raises(Undecided, match=r"spec\.parity: regorus broke down: .*\(judging huge\)") as caught:
+        gate.judge_all("spec", [Subject("odd", "odd", document(owner="a", n=1)), huge])
+    assert str(caught.value.where).endswith("policies/spec/parity/rule.rego:11")
+    assert gate.judge("spec", Subject("odd", "odd", document(owner="a", n=1))).decision == "deny"
+    capfd.readouterr()  # the native code says so on stderr by itself

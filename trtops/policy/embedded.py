@@ -10,13 +10,13 @@ from importlib import metadata
 from typing import TYPE_CHECKING, Any
 
 from trtops.errors import Undecided
-from trtops.policy.port import question
-from trtops.policy.syntax import from_regorus, parsed
+from trtops.policy.port import DECISION, question
+from trtops.policy.syntax import RegorusPanic, from_regorus, panics, parsed
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from trtops.policy.port import Answer, PolicyFile, PolicySet
+    from trtops.policy.port import Answer, PolicyFile, PolicySet, Rule
     from trtops.policy.verdict import Stage
 
 _QUESTION = "policies/gate.rego"
@@ -48,18 +48,53 @@ class EmbeddedEngine:
             Undecided: a rule is no Rego v1, or raised; names its line.
         """
         files = {file.path: file for file in self._policies.modules(stage)}
+        return [self._answer(stage, document, files) for document in documents]
+
+    def _answer(
+        self, stage: Stage, document: Mapping[str, Any], files: Mapping[str, PolicyFile]
+    ) -> Mapping[str, Answer]:
+        try:
+            raw = self._ask(stage, document, f"data.trtops.gate.{stage}", files)
+        except RegorusPanic as panic:
+            culprit = self._culprit(stage, document, files)
+            raise Undecided(
+                f"{culprit.id if culprit else stage}: regorus broke down: {panic}",
+                where=culprit.location if culprit else self._policies.origin,
+                fix="guard the rule against such a value, or judge with OPA",
+            ) from None
+        if not isinstance(raw, dict):
+            raise Undecided("the decision is undefined", where=self._policies.origin, fix="this is a defect of trtops")
+        return {rule: tuple(values) for rule, values in raw.items()}
+
+    def _ask(self, stage: Stage, document: Mapping[str, Any], path: str, files: Mapping[str, PolicyFile]) -> Any:  # noqa: ANN401 - any JSON value
         engine = self._compiled(stage, files)
-        answers: list[Mapping[str, Answer]] = []
-        for document in documents:
-            try:
+        try:
+            with panics():
                 engine.set_input_json(json.dumps(document, allow_nan=False))
-                raw = json.loads(engine.eval_rule_as_json(f"data.trtops.gate.{stage}"))
-            except ValueError as error:
-                raise Undecided(f"the document cannot be judged: {error}") from error
-            except RuntimeError as error:
-                raise from_regorus(error, files, "the rule could not be evaluated") from None
-            answers.append({rule: tuple(values) for rule, values in raw.items()})
-        return answers
+                return json.loads(engine.eval_rule_as_json(path))
+        except ValueError as error:
+            raise Undecided(f"the document cannot be judged: {error}", fix="it has to be JSON") from error
+        except RuntimeError as error:
+            raise from_regorus(error, files, "the rule could not be evaluated") from None
+        except RegorusPanic:
+            self._stages.pop(stage, None)  # nothing is known of its state
+            raise
+
+    def _culprit(self, stage: Stage, document: Mapping[str, Any], files: Mapping[str, PolicyFile]) -> Rule | None:
+        """The rule that regorus breaks down at, found by asking each alone."""
+        for rule in self._policies.of_stage(stage):
+            if self._breaks(stage, document, rule, files):
+                return rule
+        return None
+
+    def _breaks(self, stage: Stage, document: Mapping[str, Any], rule: Rule, files: Mapping[str, PolicyFile]) -> bool:
+        try:
+            self._ask(stage, document, f"data.{rule.package}.{DECISION}", files)
+        except RegorusPanic:
+            return True
+        except Undecided:
+            return False
+        return False
 
     def _compiled(self, stage: Stage, files: Mapping[str, PolicyFile]) -> Any:  # noqa: ANN401 - an untyped package's class
         if stage in self._stages:

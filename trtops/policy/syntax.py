@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -61,6 +62,21 @@ class Head:
     kind: str
     arity: int
     offset: int
+
+
+class RegorusPanic(Exception):
+    """The native code of regorus broke down. Its own exception is no ``Exception``, so that nobody would catch it."""
+
+
+@contextmanager
+def panics() -> Iterator[None]:
+    """Turn a breakdown of regorus into :class:`RegorusPanic`."""
+    try:
+        yield
+    except BaseException as error:
+        if type(error).__name__ == "PanicException":
+            raise RegorusPanic(str(error)) from None
+        raise
 
 
 class Module:
@@ -147,9 +163,12 @@ def parse(files: Sequence[PolicyFile]) -> list[Module]:
         if too_deep:
             raise Undecided(f"nested more than {MAX_NESTING} deep", where=file.at(too_deep), fix="flatten it")
         try:
-            engine.add_policy(file.path, file.text)
+            with panics():
+                engine.add_policy(file.path, file.text)
         except (RuntimeError, ValueError) as error:
             raise from_regorus(error, {file.path: file}, "the file is not Rego v1") from None
+        except RegorusPanic as panic:
+            raise Undecided(f"regorus broke down: {panic}", where=file.at(1), fix="write the rule otherwise") from None
     trees = {entry["source"]["file"]: entry["ast"] for entry in json.loads(engine.get_ast_as_json())}
     return [Module(file, trees[file.path]) for file in files]
 

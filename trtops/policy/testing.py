@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from trtops.errors import Undecided
-from trtops.policy.syntax import Module, from_regorus, parse, rule_of
+from trtops.policy.syntax import Module, RegorusPanic, from_regorus, panics, parse, rule_of
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -169,7 +169,10 @@ def _run(engine: Any, module: Module, name: str, where: Location, files: Mapping
     if name.startswith("todo_"):
         return Case(rule, name, "failed", where, "it is marked as to be done")
     try:
-        answer = json.loads(engine.eval_rule_as_json(f"data.{module.package}.{name}"))
+        with panics():
+            answer = json.loads(engine.eval_rule_as_json(f"data.{module.package}.{name}"))
+    except RegorusPanic as panic:
+        return Case(rule, name, "error", where, f"regorus broke down: {panic}")
     except RuntimeError as error:
         told = from_regorus(error, files, "it raised")
         return Case(rule, name, "error", where, f"{told.what} ({told.where})" if told.where else told.what)

@@ -4,23 +4,26 @@ from __future__ import annotations
 
 import os
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from trtops.errors import Denied, FetchFailed, InputError, IntegrityError, Unavailable
+from trtops.errors import Denied, FetchFailed, InputError, IntegrityError, TrtopsError, Unavailable
 from trtops.spec.load import ENGINE_FILE, ENGINES, RUNTIME_FILE, engine_names, find_engine, load_engine, load_runtime
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from trtops.errors import Location
     from trtops.model.facts import Preflight
-    from trtops.policy.gate import Gate
-    from trtops.policy.verdict import Verdict
+    from trtops.policy.gate import Gate, Subject
+    from trtops.policy.verdict import Stage, Verdict
     from trtops.spec.engine import EngineSpec
     from trtops.spec.load import LoadedEngine, LoadedRuntime
     from trtops.workflow.workspace import Workspace
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -101,29 +104,100 @@ def check(workspace: Workspace, folder: Path, gate: Gate) -> Checked:
         FetchFailed, Unavailable, StorageError: the model cannot be had.
         Undecided: a policy could not be evaluated.
     """
+    (outcome,) = check_all(workspace, [folder], gate)
+    if isinstance(outcome, TrtopsError):
+        raise outcome
+    return outcome
+
+
+def check_all(
+    workspace: Workspace, folders: Sequence[Path], gate: Gate, *, whole: bool = False
+) -> tuple[Checked | TrtopsError, ...]:
+    """Check many engines, each stage over all of them at once; one wrong engine hides no other.
+
+    Args:
+        workspace: the repository.
+        folders: of the engines.
+        gate: what judges.
+        whole: these are all engines there are, so that a waiver which none of them needs is reported.
+
+    Returns:
+        One outcome a folder, in their order: what is known of the engine, or why nothing could be decided (the errors
+        that :func:`check` raises).
+    """
+    outcomes: list[Checked | TrtopsError] = [tried(partial(_loaded, workspace, folder)) for folder in folders]
+    outcomes = _judged("source", outcomes, gate, whole=whole)
+    outcomes = [
+        tried(partial(_inspected, workspace, one)) if isinstance(one, Checked) and not one.denied else one
+        for one in outcomes
+    ]
+    return tuple(_judged("spec", outcomes, gate, whole=whole))
+
+
+def tried(call: Callable[[], T]) -> T | TrtopsError:
+    """What a call gives, or the error that it raises."""
+    try:
+        return call()
+    except TrtopsError as error:
+        return error
+
+
+def _loaded(workspace: Workspace, folder: Path) -> Checked:
+    engine = load_engine(folder, name=str(folder / ENGINE_FILE))
+    return Checked(folder, engine, runtime_of(folder, workspace.environment), None, None, ())
+
+
+def _inspected(workspace: Workspace, checked: Checked) -> Checked:
+    """Fetch the model and hold the spec against it."""
     from trtops.model.fetch import fetch
-    from trtops.model.preflight import preflight
-    from trtops.model.read import read_facts
+    from trtops.workflow.preflights import preflight_of
+
+    name = checked.spec.name
+    with _blamed(checked.engine):
+        model = fetch(
+            checked.spec.model,
+            base=checked.folder,
+            store=workspace.store,
+            on_progress=lambda phase, done, total: workspace.progress(f"fetch {name}", phase, done, total),
+        )
+        return replace(checked, model=model, preflight=preflight_of(workspace, checked.spec, model))
+
+
+def _judged(
+    stage: Stage, outcomes: Sequence[Checked | TrtopsError], gate: Gate, *, whole: bool
+) -> list[Checked | TrtopsError]:
+    """Add the verdicts of a stage to every engine that is neither undecided nor denied."""
+    from trtops.workflow.judge import judge_each
+
+    subjects = {
+        number: tried(partial(subject_of, one, stage, gate.environment))
+        for number, one in enumerate(outcomes)
+        if isinstance(one, Checked) and not one.denied
+    }
+    answers: dict[int, Verdict | TrtopsError] = {
+        number: one for number, one in subjects.items() if isinstance(one, TrtopsError)
+    }
+    askable = {number: one for number, one in subjects.items() if not isinstance(one, TrtopsError)}
+    whole = whole and len(askable) == len(outcomes)
+    answers.update(zip(askable, judge_each(gate, stage, [*askable.values()], whole=whole), strict=True))
+    return [_with(one, answers.get(number)) for number, one in enumerate(outcomes)]
+
+
+def _with(outcome: Checked | TrtopsError, answer: Verdict | TrtopsError | None) -> Checked | TrtopsError:
+    if isinstance(outcome, TrtopsError) or answer is None:
+        return outcome
+    return answer if isinstance(answer, TrtopsError) else replace(outcome, verdicts=(*outcome.verdicts, answer))
+
+
+def subject_of(checked: Checked, stage: Stage, environment: str) -> Subject:
+    """What is judged of an engine in the stage ``source`` or, with its preflight, ``spec``."""
     from trtops.policy.gate import Subject
 
-    engine = load_engine(folder, name=str(folder / ENGINE_FILE))
-    runtime = runtime_of(folder, workspace.environment)
-    before = Checked(folder, engine, runtime, None, None, ())
-    source = judge_source(before, gate)
-    if source.decision == "deny":
-        return Checked(folder, engine, runtime, None, None, (source,))
-    store = workspace.store
-    with _blamed(engine):
-        model = fetch(
-            engine.spec.model,
-            base=folder,
-            store=store,
-            on_progress=lambda phase, done, total: workspace.progress(f"fetch {engine.spec.name}", phase, done, total),
-        )
-        found = preflight(engine.spec, model, read_facts(model))
-    document = spec_document(before, found, workspace.environment)
-    subject = Subject(engine.spec.name, engine.spec.name, document, before.locate)
-    return Checked(folder, engine, runtime, model, found, (source, gate.judge("spec", subject)))
+    if stage == "spec" and checked.preflight is not None:
+        document = spec_document(checked, checked.preflight, environment)
+    else:
+        document = source_document(checked, environment)
+    return Subject(checked.spec.name, checked.spec.name, document, checked.locate)
 
 
 @contextmanager
@@ -148,18 +222,6 @@ def runtime_of(folder: Path, environment: str) -> LoadedRuntime | None:
     """
     overlay = folder / f"runtime.{environment}.yaml"
     return load_runtime(folder, environment) if (folder / RUNTIME_FILE).exists() or overlay.exists() else None
-
-
-def judge_source(checked: Checked, gate: Gate) -> Verdict:
-    """What policies say of where the model comes from, before anything is fetched.
-
-    Raises:
-        Undecided: a policy could not be evaluated.
-    """
-    from trtops.policy.gate import Subject
-
-    name = checked.spec.name
-    return gate.judge("source", Subject(name, name, source_document(checked, gate.environment), checked.locate))
 
 
 def source_document(checked: Checked, environment: str) -> dict[str, Any]:

@@ -7,10 +7,15 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
-    from trtops.policy.gate import Gate
+    from trtops.errors import TrtopsError
+    from trtops.policy.gate import Gate, Subject
+    from trtops.policy.verdict import Stage, Verdict
     from trtops.workflow.workspace import Workspace
+
+_IN_A_ROW = 3
+"""After so many failures in a row the engine, not the document, is to blame: nothing more is asked of it."""
 
 
 @contextmanager
@@ -43,3 +48,37 @@ def open_gate(workspace: Workspace, *, policies_from: str | None = None) -> Iter
         yield Gate(policies, engine, workspace.environment, today)
     finally:
         engine.close()
+
+
+def judge_each(
+    gate: Gate, stage: Stage, subjects: Sequence[Subject], *, whole: bool = False
+) -> list[Verdict | TrtopsError]:
+    """Judge many documents at once; where that cannot be decided, one by one, so that a bad one hides no other.
+
+    Returns:
+        A verdict, or why there is none, for each document, in their order.
+    """
+    from trtops.errors import Undecided
+
+    if not subjects:
+        return []
+    try:
+        return [*gate.judge_all(stage, subjects, whole=whole)]
+    except Undecided as error:
+        if len(subjects) == 1:
+            return [error]
+    answers: list[Verdict | TrtopsError] = []
+    failures: list[Undecided] = []  # in a row
+    for subject in subjects:
+        if len(failures) == _IN_A_ROW:
+            last = failures[-1]
+            what = f"not judged, since {_IN_A_ROW} before it could not be: {last.what}"
+            answers.append(Undecided(what, where=last.where, fix=last.fix))
+            continue
+        try:
+            answers.append(gate.judge(stage, subject))
+            failures.clear()
+        except Undecided as error:
+            failures.append(error)
+            answers.append(error)
+    return answers

@@ -1,0 +1,85 @@
+"""What preflight found, remembered: the same model and the same spec are not looked at again.
+
+An entry stands in ``TRTOPS_HOME/preflight``, on this machine and never in a shared store: whoever can write an entry
+can hide what is wrong with a model. Its name is the digest of all that the answer comes from: the spec but for its
+``metadata`` (the model's digest is in it), the code that looks, the version of onnx. An entry that cannot be read is
+made anew, and the work goes on where none can be written.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from functools import cache
+from importlib import metadata
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from trtops.digest import Digest, digest_of
+from trtops.errors import StorageError
+
+if TYPE_CHECKING:
+    from trtops.model.facts import Preflight
+    from trtops.spec.engine import EngineSpec
+    from trtops.workflow.workspace import Workspace
+
+FOLDER = "preflight"
+_MAX_BYTES = 16 << 20
+
+
+def preflight_of(workspace: Workspace, spec: EngineSpec, model: Path) -> Preflight:
+    """What preflight finds of a spec and its model, remembered or found now.
+
+    Args:
+        workspace: whose home holds the entries.
+        spec: the spec.
+        model: the verified file of ``spec.model``.
+
+    Raises:
+        InputError: the file is no ONNX model.
+    """
+    path = workspace.resolved.home / FOLDER / f"{_key(spec).value}.json"
+    found = _read(path)
+    if found is not None:
+        return found
+    from trtops.model.preflight import preflight
+    from trtops.model.read import read_facts
+    from trtops.store import write_durably
+
+    found = preflight(spec, model, read_facts(model))
+    with suppress(StorageError):  # a home that is full or read-only makes the next check slower, and this one no worse
+        write_durably(path, [found.model_dump_json().encode()])
+    return found
+
+
+def _read(path: Path) -> Preflight | None:
+    """An entry; None where there is none that can be used."""
+    from trtops.model.facts import Preflight
+
+    try:
+        if path.stat().st_size > _MAX_BYTES:
+            return None
+        return Preflight.model_validate_json(path.read_bytes())
+    except (OSError, ValueError):
+        return None
+
+
+def _key(spec: EngineSpec) -> Digest:
+    """Digest of everything that the answer comes from."""
+    return digest_of(
+        {
+            "spec": spec.model_dump(mode="json", exclude={"metadata"}),
+            "code": str(_code()),
+            "onnx": metadata.version("onnx"),
+        }
+    )
+
+
+@cache
+def _code() -> Digest:
+    """Digest of the code that looks: a checkout under work has no version that tells."""
+    import trtops.model
+    import trtops.spec
+
+    folders = [Path(path) for package in (trtops.model, trtops.spec) for path in package.__path__]
+    files = sorted(file for folder in folders for file in folder.glob("*.py"))
+    return Digest.of_chunks(file.read_bytes() for file in files)

@@ -60,6 +60,17 @@ def test_starts_in_time_for_a_deadline_by_the_measured_cost() -> None:
     assert (launch.reason, launch.rows) == ("deadline", 2)
 
 
+def test_a_deadline_that_joins_a_bucket_moves_its_start() -> None:
+    state, engine = build(Policy(max_batch=8, delay=9))
+    offer(state, engine, (), Ticket(), 0.0)
+    offer(state, engine, (), Ticket(deadline=2.0), 0.0)
+    engine.cost.observe(2, 0.5)
+    offer(state, engine, (), Ticket(deadline=3.0), 0.0)
+    assert next_time(state) == pytest.approx(1.5)
+    (launch,) = launches(state, 1.5)
+    assert (launch.reason, launch.rows) == ("deadline", 3)
+
+
 def test_a_slower_device_moves_the_start_before_the_deadline() -> None:
     state, engine = build(Policy(max_batch=2, delay=9))
     offer(state, engine, "other", Ticket(2), 0.0)

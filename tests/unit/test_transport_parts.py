@@ -74,8 +74,8 @@ def test_a_segment_is_sealed_and_shared() -> None:
     fd, mine = create(Layout(4, 4096, 4096))
     try:
         theirs = attach(fd)
-        mine.input_area(2)[:4] = [1, 2, 3, 4]
-        assert theirs.input_area(2)[:4].tolist() == [1, 2, 3, 4]
+        mine.inputs[2][:4] = [1, 2, 3, 4]
+        assert theirs.inputs[2][:4].tolist() == [1, 2, 3, 4]
         for size in (0, mine.layout.total * 2):
             with pytest.raises(PermissionError):
                 os.truncate(fd, size)

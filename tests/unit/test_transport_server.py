@@ -26,7 +26,7 @@ from trtops.executor.port import Request
 from trtops.executor.remote import RemoteEngines
 from trtops.transport.client import Client
 from trtops.transport.greeting import connect
-from trtops.transport.layout import REQUEST, REQUEST_BYTES, RING_TAIL, VERSION
+from trtops.transport.layout import REQUEST_BYTES, RING_TAIL, VERSION
 from trtops.transport.server import Limits, Server
 from trtops.transport.wire import Hello, Refused, decode_from_executor, encode
 
@@ -273,9 +273,7 @@ def cheat_slot_out_of_range(client: Client) -> None:
 
 
 def cheat_post_twice(client: Client) -> None:
-    call, views = client.reserve("e", rows(1).inputs, 1)
-    views["x"][:] = 1
-    client._submit.push(call.slot)
+    call = client.submit("e", rows(1).inputs, 1)
     client._submit.push(call.slot)
 
 
@@ -303,10 +301,10 @@ def test_a_client_that_breaks_the_protocol_is_hung_up_on(
 def test_a_malformed_description_fails_alone(stack: Stack, size: int) -> None:
     with stack.client() as client:
         call, _ = client.reserve("e", rows(1).inputs, 1)
-        start = client._segment.layout.slot(call.slot)
+        start = client._segment.starts[call.slot]
         noise = np.random.default_rng(size).bytes(256)
         client._segment.memory[start + REQUEST_BYTES : start + REQUEST_BYTES + 256] = noise
-        REQUEST.pack_into(client._segment.memory, start, call.sequence, 0, 0, size)
+        call.size = size
         client.send(call)
         assert isinstance(client.wait(call).error, InputError)
         assert client.infer("e", rows(1).inputs, 1).error is None

@@ -40,16 +40,18 @@ class Call:
 
     Attributes:
         slot: that it is in; -1 for a question off the data path.
+        size: bytes of its description.
         reply: the answer; None until it came.
         event: set when the thread that waits for it has to look again; the client's.
     """
 
-    __slots__ = ("done", "event", "reply", "sequence", "slot")
+    __slots__ = ("done", "event", "reply", "sequence", "size", "slot")
 
     def __init__(self, slot: int, sequence: int, done: Callable[[Reply], None] | None) -> None:
         """Make a call that waits for its answer."""
         self.slot = slot
         self.sequence = sequence
+        self.size = 0
         self.done = done
         self.reply: Reply | None = None
         self.event: threading.Event | None = None

@@ -47,12 +47,12 @@ from trtops.transport.wire import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Mapping
 
     from numpy.typing import NDArray
     from typing_extensions import Self
 
-    from trtops.transport.tensors import Placed
+    from trtops.transport.tensors import Description
 
     Arrays = Mapping[str, NDArray[np.generic]]
 
@@ -99,7 +99,6 @@ class Client:
         self._complete = Reader(self._segment.words, layout.complete, layout.entries)
         self._describer = Describer(layout.input_bytes, "input area")
         self._parser = Parser(layout.output_bytes)
-        self._areas = [(self._segment.input_area(slot), self._segment.output_area(slot)) for slot in range(slots)]
         self._free = deque(range(slots))
         self._calls: dict[int, Call] = {}
         self._followers: deque[Call] = deque()
@@ -108,9 +107,9 @@ class Client:
         self._polling = threading.Lock()
         self._asked: dict[int, Call] = {}
         self._gone: Exception | None = None
-        self._poller = select.poll()
-        self._poller.register(self._bell, select.POLLIN)
-        self._poller.register(self._socket, select.POLLIN)
+        self._poller = select.epoll()
+        self._poller.register(self._bell, select.EPOLLIN | select.EPOLLET)  # each ring is an event; nothing to read
+        self._poller.register(self._socket, select.EPOLLIN)
         self._complete.announce_sleep()
 
     def __enter__(self) -> Self:
@@ -124,7 +123,9 @@ class Client:
     def __repr__(self) -> str:
         """Show the slots."""
         gone = f", gone: {self._gone}" if self._gone is not None else ""
-        return f"Client({len(self._calls)} in flight, {len(self._free)} of {len(self._areas)} slots free{gone})"
+        return (
+            f"Client({len(self._calls)} in flight, {len(self._free)} of {self._segment.layout.slots} slots free{gone})"
+        )
 
     # -- requests ------------------------------------------------------------------------------------------------------
 
@@ -189,18 +190,16 @@ class Client:
                 raise Unavailable(f"the connection is gone: {self._gone}", fix="connect again")
             if not self._free:
                 raise Overloaded(
-                    f"all {len(self._areas)} slots are in use", fix="wait for answers, or ask for more slots"
+                    f"all {self._segment.layout.slots} slots are in use", fix="wait for answers, or ask for more slots"
                 )
             slot = self._free.popleft()
             self._sequence += 1
             call = Call(slot, self._sequence, done)
-        start = self._segment.layout.slot(slot)
+        begin = self._segment.starts[slot] + REQUEST_BYTES
         encoded = described.encoded
-        memory = self._segment.memory
-        memory[start + REQUEST_BYTES : start + REQUEST_BYTES + len(encoded)] = encoded
-        REQUEST.pack_into(memory, start, call.sequence, 0, 0, len(encoded))
-        area = self._areas[slot][0]
-        return call, {tensor.name: tensor.view(area) for tensor in described.tensors}
+        self._segment.memory[begin : begin + len(encoded)] = encoded
+        call.size = len(encoded)
+        return call, described.views(slot, self._segment.inputs)
 
     def send(self, call: Call, *, deadline: float | None = None, priority: int = 0) -> None:
         """Send a request whose slot was reserved and written.
@@ -208,10 +207,9 @@ class Client:
         Raises:
             Unavailable: the connection is gone.
         """
-        start = self._segment.layout.slot(call.slot)
-        size = REQUEST.unpack_from(self._segment.memory, start)[3]
         due = 0 if deadline is None else max(1, int(deadline * 1e9))
-        REQUEST.pack_into(self._segment.memory, start, call.sequence, due, priority, size)
+        segment = self._segment
+        REQUEST.pack_into(segment.memory, segment.starts[call.slot], call.sequence, due, priority, call.size)
         with self._lock:
             if self._gone is not None:
                 raise Unavailable(f"the connection is gone: {self._gone}", fix="connect again")
@@ -303,11 +301,8 @@ class Client:
                     return True
         if not self._complete.announce_sleep():
             return self._take()
-        for fd, _ in self._poller.poll(None if timeout is None else timeout * 1e3):
-            if fd == self._bell:
-                with contextlib.suppress(BlockingIOError):
-                    os.eventfd_read(self._bell)
-            else:
+        for fd, _ in self._poller.poll(timeout):
+            if fd != self._bell:
                 self._listen()
         self._complete.announce_awake()
         return self._take()
@@ -334,41 +329,42 @@ class Client:
     def _read(self, call: Call) -> Reply:
         """Read an answer out of its slot, and free the slot."""
         slot = call.slot
-        start = self._segment.layout.slot(slot) + ANSWER_OFFSET
+        start = self._segment.starts[slot] + ANSWER_OFFSET
         memory = self._segment.memory
         sequence, status, size, generation, batch, _, queue_us, compute_us, retry_after = ANSWER.unpack_from(
             memory, start
         )
         reply = Reply()
         reply.generation, reply.batch, reply.queue_us, reply.compute_us = generation, batch, queue_us, compute_us
-        area = self._areas[slot][1]
         if sequence != call.sequence:
             reply.error = Retryable(f"slot {slot} holds the answer to request {sequence}, not {call.sequence}")
         elif status:
-            reply.error = decode_error(status, area[:size].tobytes(), retry_after)
+            reply.error = decode_error(status, self._segment.outputs[slot][:size].tobytes(), retry_after)
         else:
             begin = start + ANSWER_BYTES
             try:
-                tensors = self._parser.parse(bytes(memory[begin : begin + min(size, MAX_DESCRIPTION)])).tensors
+                described = self._parser.parse(bytes(memory[begin : begin + min(size, MAX_DESCRIPTION)]))
             except InputError as error:
-                tensors, reply.error = (), error
-            if not self._copy:
-                reply.outputs = self._lend(slot, tensors)
-                return reply
-            reply.outputs = {tensor.name: tensor.view(area).copy() for tensor in tensors}
+                reply.error = error
+            else:
+                if not self._copy:
+                    reply.outputs = self._lend(slot, described)
+                    return reply
+                views = described.views(slot, self._segment.outputs)
+                reply.outputs = {name: view.copy() for name, view in views.items()}
         self._free.append(slot)
         return reply
 
-    def _lend(self, slot: int, tensors: Iterable[Placed]) -> dict[str, NDArray[np.generic]]:
+    def _lend(self, slot: int, described: Description) -> dict[str, NDArray[np.generic]]:
         """Views of a slot's outputs; the slot is free when the last view is gone. All views have ``owner`` as base.
 
         NumPy makes the first array over a buffer the base of all views; over another array it would be skipped.
         """
         layout = self._segment.layout
-        start = layout.slot(slot) + SLOT_HEADERS + layout.input_bytes
+        start = self._segment.starts[slot] + SLOT_HEADERS + layout.input_bytes
         owner = np.frombuffer(self._segment.memory[start : start + layout.output_bytes], np.uint8)
         weakref.finalize(owner, self._free.append, slot).atexit = False
-        return {tensor.name: tensor.view(owner) for tensor in tensors}
+        return {tensor.name: tensor.view(owner) for tensor in described.tensors}
 
     def _listen(self) -> None:
         """The socket has something: an answer off the data path, or its end."""
@@ -401,7 +397,7 @@ class Client:
             calls = [*self._calls.values(), *self._asked.values()]
             self._calls.clear()
             self._asked.clear()
-            with contextlib.suppress(KeyError, ValueError):  # it was done before
+            with contextlib.suppress(OSError, ValueError):  # it was done before
                 self._poller.unregister(self._socket)
         for call in calls:
             self._answer(call, Reply(why))
@@ -442,6 +438,7 @@ class Client:
         with self._polling, self._lock:
             bells, self._bell, self._their_bell = (self._bell, self._their_bell), -1, -1
             self._socket.close()
+            self._poller.close()
             for fd in bells:
                 if fd >= 0:
                     os.close(fd)

@@ -149,10 +149,10 @@ class Connection:
         return False
 
     def _take(self, slot: int) -> None:
-        layout = self.segment.layout
-        if slot >= layout.slots:
-            raise Violation(f"slot {slot} of {layout.slots}")
-        start = layout.slot(slot)
+        starts = self.segment.starts
+        if slot >= len(starts):
+            raise Violation(f"slot {slot} of {len(starts)}")
+        start = starts[slot]
         sequence, deadline, priority, size = REQUEST.unpack_from(self.segment.memory, start)
         with self._lock:
             if slot in self._cancels:
@@ -163,8 +163,7 @@ class Connection:
                 raise InputError(f"a description of {size} bytes")  # noqa: TRY301 - answered like every other
             begin = start + REQUEST_BYTES
             request = self._parser.parse(bytes(self.segment.memory[begin : begin + size]))
-            area = self.segment.input_area(slot)
-            inputs = {tensor.name: tensor.view(area) for tensor in request.tensors}
+            inputs = request.views(slot, self.segment.inputs)
             if self._private:
                 inputs = {name: array.copy() for name, array in inputs.items()}
             due = deadline / 1e9 if deadline else None
@@ -196,11 +195,10 @@ class Connection:
         except InputError as error:
             self._refuse(slot, sequence, error, answer)
             return
-        layout = self.segment.layout
-        area = self.segment.output_area(slot)
-        for tensor in described.tensors:
-            np.copyto(tensor.view(area), answer.outputs[tensor.name])
-        start = layout.slot(slot) + ANSWER_OFFSET
+        outputs = answer.outputs
+        for name, view in described.views(slot, self.segment.outputs).items():
+            view[...] = outputs[name]
+        start = self.segment.starts[slot] + ANSWER_OFFSET
         memory, encoded = self.segment.memory, described.encoded
         memory[start + ANSWER_BYTES : start + ANSWER_BYTES + len(encoded)] = encoded
         ANSWER.pack_into(
@@ -219,12 +217,12 @@ class Connection:
         self._give_back(slot)
 
     def _refuse(self, slot: int, sequence: int, error: Exception, answer: Answer | None = None) -> None:
-        layout = self.segment.layout
-        text = encode_error(error, layout.output_bytes)
-        self.segment.output_area(slot)[: len(text)] = np.frombuffer(text, np.uint8)
+        segment = self.segment
+        text = encode_error(error, segment.layout.output_bytes)
+        segment.outputs[slot][: len(text)] = np.frombuffer(text, np.uint8)
         ANSWER.pack_into(
-            self.segment.memory,
-            layout.slot(slot) + ANSWER_OFFSET,
+            segment.memory,
+            segment.starts[slot] + ANSWER_OFFSET,
             sequence,
             status_of(error),
             len(text),

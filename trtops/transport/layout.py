@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import struct
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Final
 
 from trtops.errors import InputError
@@ -87,45 +88,45 @@ def aligned(size: int) -> int:
     return -(-size // ALIGNMENT) * ALIGNMENT
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Layout:
-    """Where everything is in a segment of so many slots of so many bytes."""
+    """Where everything is in a segment of so many slots of so many bytes. What is computed is computed once."""
 
     slots: int
     input_bytes: int
     output_bytes: int
 
-    @property
+    @cached_property
     def entries(self) -> int:
         """Entries of a ring: a power of two, at least as many as slots, so that a ring is never full."""
         return 1 << max(0, self.slots - 1).bit_length()
 
-    @property
+    @cached_property
     def ring_bytes(self) -> int:
         """Bytes of a ring."""
         return aligned(RING_ENTRIES + 4 * self.entries)
 
-    @property
+    @cached_property
     def submit(self) -> int:
         """Offset of the ring from the client to the executor."""
         return HEADER_BYTES
 
-    @property
+    @cached_property
     def complete(self) -> int:
         """Offset of the ring from the executor to the client."""
         return self.submit + self.ring_bytes
 
-    @property
+    @cached_property
     def first_slot(self) -> int:
         """Offset of slot 0."""
         return self.complete + self.ring_bytes
 
-    @property
+    @cached_property
     def slot_bytes(self) -> int:
         """Bytes from a slot to the next."""
         return SLOT_HEADERS + self.input_bytes + self.output_bytes
 
-    @property
+    @cached_property
     def total(self) -> int:
         """Bytes of the segment."""
         return self.first_slot + self.slots * self.slot_bytes

@@ -27,7 +27,9 @@ class Segment:
     Attributes:
         layout: where everything is.
         memory: all bytes. ``words``: the same as 32-bit words.
-        array: the same as uint8[total]; views of it keep the mapping alive.
+        starts: offset of each slot.
+        inputs, outputs: the areas of each slot, uint8[input_bytes] and uint8[output_bytes]; views of them keep the
+            mapping alive.
     """
 
     def __init__(self, fd: int, layout: Layout) -> None:
@@ -36,22 +38,17 @@ class Segment:
         self._map = mmap.mmap(fd, layout.total)
         self.memory = memoryview(self._map)
         self.words = self.memory[: layout.total // 4 * 4].cast("I")
-        self.array: NDArray[np.uint8] = np.frombuffer(self._map, np.uint8)
+        self.starts = [layout.slot(number) for number in range(layout.slots)]
+        whole: NDArray[np.uint8] = np.frombuffer(self._map, np.uint8)
+        first = [start + SLOT_HEADERS for start in self.starts]
+        self.inputs = [whole[at : at + layout.input_bytes] for at in first]
+        first = [at + layout.input_bytes for at in first]
+        self.outputs = [whole[at : at + layout.output_bytes] for at in first]
 
     def __repr__(self) -> str:
         """Show the sizes."""
         layout = self.layout
         return f"Segment({layout.slots} slots of {layout.input_bytes} + {layout.output_bytes} bytes)"
-
-    def input_area(self, slot: int) -> NDArray[np.uint8]:
-        """The input area of a slot, uint8[input_bytes]."""
-        start = self.layout.slot(slot) + SLOT_HEADERS
-        return self.array[start : start + self.layout.input_bytes]
-
-    def output_area(self, slot: int) -> NDArray[np.uint8]:
-        """The output area of a slot, uint8[output_bytes]."""
-        start = self.layout.slot(slot) + SLOT_HEADERS + self.layout.input_bytes
-        return self.array[start : start + self.layout.output_bytes]
 
 
 def create(layout: Layout) -> tuple[int, Segment]:

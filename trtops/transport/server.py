@@ -236,8 +236,6 @@ class Server:
         self._spare = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
 
     def _rung(self, peer: _Peer) -> None:
-        with contextlib.suppress(BlockingIOError):
-            os.eventfd_read(peer.bell)
         if peer.connection is not None and not peer.connection.drain():
             os.eventfd_write(peer.bell, 1)
 
@@ -301,7 +299,7 @@ class Server:
             peer.bell = bell
             peer.connection = Connection(peer.name, segment, theirs, self._handler, private=private)
             self._bells[bell] = peer
-            self._epoll.register(bell, select.EPOLLIN)
+            self._epoll.register(bell, select.EPOLLIN | select.EPOLLET)  # each ring is an event; nothing to read
             rights = array.array("i", [fd, bell, theirs])
             ancillary = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, rights)]
             peer.socket.sendmsg([encode(Welcome(VERSION))], ancillary)

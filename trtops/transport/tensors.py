@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -23,7 +23,7 @@ from trtops.transport.layout import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -57,6 +57,7 @@ class Description:
     Attributes:
         engine: name of the engine; empty in an answer.
         rows: of the request.
+        tensors: where each is.
         used: bytes of the area that the tensors take.
         encoded: the bytes of this description.
     """
@@ -66,6 +67,14 @@ class Description:
     tensors: tuple[Placed, ...]
     used: int
     encoded: bytes
+    _views: dict[int, dict[str, NDArray[np.generic]]] = field(default_factory=dict, compare=False, repr=False)
+
+    def views(self, slot: int, areas: Sequence[NDArray[np.uint8]]) -> dict[str, NDArray[np.generic]]:
+        """The tensors in the area of a slot, no copy; the same arrays each time. ``areas`` are always the same."""
+        views = self._views.get(slot)
+        if views is None:
+            views = self._views[slot] = {tensor.name: tensor.view(areas[slot]) for tensor in self.tensors}
+        return views
 
 
 class Describer:

@@ -10,7 +10,6 @@ from trtops.policy.inputs import Numbers, version_numbers
 
 if TYPE_CHECKING:
     from trtops.spec.engine import EngineSpec, Profile, Slo, Target
-    from trtops.spec.engine import Queue as SpecQueue
 
 Shape = tuple[int, ...]
 
@@ -86,21 +85,15 @@ class ProfileFacts(Value):
     batch: BatchRange | None
 
 
-class QueueFacts(Value):
-    """Bounds of the request queue."""
-
-    max_size: int
-    timeout_us: int
-    on_timeout: str
-
-
 class BatchingFacts(Value):
     """How requests are put together."""
 
     max_batch: int
     preferred: tuple[int, ...]
     max_queue_delay_us: int
-    queue: QueueFacts
+    queue_max_size: int
+    queue_timeout_us: int
+    queue_on_timeout: str
     priorities: int
 
 
@@ -217,11 +210,6 @@ def _profile(profile: Profile) -> ProfileFacts:
     return ProfileFacts(name=profile.name, inputs=inputs, batch=batch_range(profile))
 
 
-def queue_facts(queue: SpecQueue) -> QueueFacts:
-    """Bounds of a queue."""
-    return QueueFacts(max_size=queue.max_size, timeout_us=queue.timeout, on_timeout=queue.on_timeout)
-
-
 def _precision(spec: EngineSpec) -> PrecisionFacts:
     calibration = spec.precision.calibration
     return PrecisionFacts(
@@ -245,7 +233,9 @@ def _batching(spec: EngineSpec) -> BatchingFacts:
         max_batch=batching.max_batch,
         preferred=batching.preferred,
         max_queue_delay_us=batching.max_queue_delay,
-        queue=queue_facts(batching.queue),
+        queue_max_size=batching.queue.max_size,
+        queue_timeout_us=batching.queue.timeout,
+        queue_on_timeout=batching.queue.on_timeout,
         priorities=batching.priorities,
     )
 

@@ -97,11 +97,11 @@ def _leaves(value: Any, path: Path, key: str, *, secret: bool) -> Iterator[tuple
 def _kind(value: object, *, secret: bool) -> SecretKind | None:
     if is_reference(value):
         return "reference"
-    if secret:
-        if value is None:
-            return "absent"
-        return None if isinstance(value, bool) else "plain"
-    return "embedded" if isinstance(value, str) and _embeds_secret(value) else None
+    if isinstance(value, str) and _embeds_secret(value):
+        return "embedded"
+    if not secret or isinstance(value, bool):
+        return None
+    return "absent" if value is None else "plain"
 
 
 def secret_fields(config: Mapping[str, Any]) -> tuple[SecretField, ...]:

@@ -8,7 +8,7 @@ from pydantic import Field, JsonValue
 
 from trtops.digest import Value
 from trtops.policy.inputs import StageInput
-from trtops.policy.inputs_facts import QueueFacts, SpecFacts, queue_facts, spec_facts
+from trtops.policy.inputs_facts import SpecFacts, spec_facts
 from trtops.policy.inputs_secrets import SecretField, secret_fields, withhold
 
 if TYPE_CHECKING:
@@ -26,20 +26,26 @@ class OverrideFacts(Value):
     max_batch: int | None
     preferred: tuple[int, ...] | None
     max_queue_delay_us: int | None
-    queue: QueueFacts | None
+    queue_max_size: int | None
+    queue_timeout_us: int | None
+    queue_on_timeout: str | None
     priorities: int | None
 
 
 class ServerFacts(Value):
-    """Where a service listens."""
+    """Where a service listens; null where there is no config."""
 
-    host: str
-    port: int
+    host: str | None
+    port: int | None
 
 
 class RuntimeFacts(Value):
-    """``runtime.yaml`` of this environment; ``secrets`` are the places that hold, or should hold, a secret."""
+    """``runtime.yaml`` of this environment; where the engine has none, ``present`` is false and all else is empty.
 
+    ``secrets`` are the places that hold, or should hold, a secret.
+    """
+
+    present: bool
     batching: OverrideFacts
     server: ServerFacts
     secrets: tuple[SecretField, ...]
@@ -95,24 +101,32 @@ class SpecInput(StageInput):
     document: dict[str, JsonValue]
     runtime_document: dict[str, JsonValue] | None
     facts: SpecFacts
-    runtime: RuntimeFacts | None
+    runtime: RuntimeFacts
     preflight: PreflightFacts
 
 
 def _override(override: BatchingOverride) -> OverrideFacts:
+    queue = override.queue
     return OverrideFacts(
         max_batch=override.max_batch,
         preferred=override.preferred,
         max_queue_delay_us=override.max_queue_delay,
-        queue=queue_facts(override.queue) if override.queue else None,
+        queue_max_size=queue.max_size if queue else None,
+        queue_timeout_us=queue.timeout if queue else None,
+        queue_on_timeout=queue.on_timeout if queue else None,
         priorities=override.priorities,
     )
 
 
-def _runtime(runtime: RuntimeConfig, secrets: tuple[SecretField, ...]) -> RuntimeFacts:
+def _runtime(runtime: RuntimeConfig | None, secrets: tuple[SecretField, ...]) -> RuntimeFacts:
+    from trtops.spec.engine import BatchingOverride
+
     return RuntimeFacts(
-        batching=_override(runtime.batching),
-        server=ServerFacts(host=runtime.server.host, port=runtime.server.port),
+        present=runtime is not None,
+        batching=_override(runtime.batching if runtime else BatchingOverride()),
+        server=ServerFacts(
+            host=runtime.server.host if runtime else None, port=runtime.server.port if runtime else None
+        ),
         secrets=secrets,
     )
 
@@ -173,12 +187,11 @@ def spec_input(
     """
     written = spec.model_dump(mode="json", exclude_unset=True) if document is None else dict(document)
     below = None
-    facts = None
+    secrets: tuple[SecretField, ...] = ()
     if runtime is not None:
         plain = runtime.model_dump(mode="json", exclude_unset=True) if runtime_document is None else runtime_document
         secrets = secret_fields(plain)
         below = withhold(dict(plain), secrets)
-        facts = _runtime(runtime, secrets)
     return SpecInput(
         environment=environment,
         engine=spec.name,
@@ -186,6 +199,6 @@ def spec_input(
         document=withhold(written, secret_fields(written)),
         runtime_document=below,
         facts=spec_facts(spec),
-        runtime=facts,
+        runtime=_runtime(runtime, secrets),
         preflight=_preflight(spec, preflight),
     )

@@ -19,6 +19,11 @@ needs := [{"fact": ["comparison"], "kind": "map?", "path": ["benchmark"]}]
 
 findings contains finding if some finding in facts.malformed(needs)
 
+findings contains finding if {
+	is_object(facts.at(["comparison"]))
+	some finding in facts.malformed([{"fact": ["comparison", "missing"], "kind": "list", "path": ["benchmark", "rows"]}])
+}
+
 findings contains {
 	"message": sprintf("the released artifact cannot be compared with: %s", [reason]),
 	"path": ["benchmark", "device"],

@@ -23,6 +23,8 @@ test_batch_gone if places({"comparison": {"missing": [32]}}) == {["benchmark", "
 
 test_batch_gone_wrong_type if places({"comparison": {"missing": ["32"]}}) == {["benchmark", "rows"]}
 
+test_missing_wrong_type if places({"comparison": {"missing": 5}}) == {["benchmark", "rows"]}
+
 test_wrong_type if places({"comparison": "x"}) == {["benchmark"]}
 
 test_missing if complaints({}) == {["benchmark"]}

@@ -26,7 +26,7 @@ findings contains finding if some finding in facts.malformed(needs)
 findings contains finding if some finding in measured.malformed([])
 
 findings contains {
-	"message": sprintf("batch size %d was not measured", [batch]),
+	"message": sprintf("batch size %s was not measured", [text.number(batch)]),
 	"path": ["benchmark", "rows"],
 } if {
 	is_object(facts.at(["evidence", "benchmark"]))
@@ -36,9 +36,9 @@ findings contains {
 }
 
 findings contains {
-	"message": sprintf("batch size %d was run %d times, tier %s needs %s", [
-		row.batch,
-		row.runs,
+	"message": sprintf("batch size %s was run %s times, tier %s needs %s", [
+		text.number(row.batch),
+		text.number(row.runs),
 		limits.tier,
 		text.number(limits.value("benchmark_runs")),
 	]),

@@ -99,9 +99,14 @@ on_gpu if target.needs_gpu != false
 
 on_gpu if is_object(target.gpu)
 
-named_alike if lower(device.name) == lower(target.gpu.name)
+named_alike if {
+	is_string(device.name)
+	is_string(target.gpu.name)
+	lower(device.name) == lower(target.gpu.name)
+}
 
 named_alike if {
+	is_string(target.gpu.name)
 	some allowed in data.gpus.allowed
 	lower(allowed.name) == lower(target.gpu.name)
 	device.name in allowed.devices

@@ -34,7 +34,7 @@ findings contains {
 }
 
 findings contains {
-	"message": sprintf("the evidence was made %d seconds in the future", [0 - age]),
+	"message": sprintf("the evidence was made %s seconds in the future", [text.number(0 - age)]),
 	"path": ["created"],
 } if {
 	age := facts.at(["evidence", "age_seconds"])

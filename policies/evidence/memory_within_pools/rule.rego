@@ -27,8 +27,8 @@ needs := [
 findings contains finding if some finding in facts.malformed(needs)
 
 findings contains {
-	"message": sprintf("%d executions at once take %s of inputs and outputs, %s has %s", [
-		executions,
+	"message": sprintf("%s executions at once take %s of inputs and outputs, %s has %s", [
+		text.number(executions),
 		text.bytes(bindings * executions),
 		pool,
 		text.bytes(size),

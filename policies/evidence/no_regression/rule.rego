@@ -37,14 +37,14 @@ findings contains {
 }
 
 findings contains {
-	"message": sprintf("%s at batch %d is %s (interval from %s), released is %s (interval to %s), tolerated are %d %%", [
+	"message": sprintf("%s at batch %s is %s (interval from %s), released is %s (interval to %s), tolerated are %s %%", [
 		metric,
-		row.batch,
+		text.number(row.batch),
 		text.nanoseconds(current.value),
 		text.nanoseconds(current.low),
 		text.nanoseconds(released.value),
 		text.nanoseconds(released.high),
-		percent,
+		text.number(percent),
 	]),
 	"path": ["benchmark", "rows"],
 } if {
@@ -60,11 +60,11 @@ findings contains {
 }
 
 findings contains {
-	"message": sprintf("throughput at batch %d is %d rows a second, released is %d, tolerated are %d %%", [
-		row.batch,
+	"message": sprintf("throughput at batch %s is %d rows a second, released is %d, tolerated are %s %%", [
+		text.number(row.batch),
 		floor(current.value / 1000),
 		floor(released.value / 1000),
-		percent,
+		text.number(percent),
 	]),
 	"path": ["benchmark", "rows"],
 } if {

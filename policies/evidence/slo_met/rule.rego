@@ -37,9 +37,9 @@ findings contains {"message": "the target has an SLO, and was not measured", "pa
 }
 
 findings contains {
-	"message": sprintf("p99 is %s at batch %d, the SLO is %s", [
+	"message": sprintf("p99 is %s at batch %s, the SLO is %s", [
 		text.nanoseconds(p99),
-		row.batch,
+		text.number(row.batch),
 		text.microseconds(slo.p99_us),
 	]),
 	"path": ["benchmark", "rows", index, "p99"],

@@ -6,77 +6,68 @@
 package trtops.lib.batching
 
 import data.trtops.lib.facts
+import data.trtops.lib.text
 
 # {"values": what is set, "origin": the document that sets it}; an override holds null where it sets nothing.
-places := array.concat(
-	[{"values": facts.map(["facts", "batching"]), "origin": {}}],
-	[{"values": facts.map(["runtime", "batching"]), "origin": {"document": "runtime"}} | overlaid],
-)
+places := [
+	{"values": input.facts.batching, "origin": {}},
+	{"values": input.runtime.batching, "origin": {"document": "runtime"}},
+]
 
-overlaid if is_object(facts.at(["runtime"]))
-
-# Needs of a rule that reads one field, for both documents. An override's field may be null.
-needs(path, kind) := array.concat(
-	[
-		{"fact": array.concat(["facts", "batching"], path), "kind": kind, "path": written(path)},
-		{"fact": ["runtime"], "kind": "map?", "path": ["batching"], "document": "runtime"},
-	],
-	[need |
-		overlaid
-		some need in override_needs(path, kind)
-	],
-)
-
-override_needs(path, kind) := [override_need(path, sprintf("%s?", [kind]))] if count(path) == 1
-
-# The queue of an override is null or whole.
-override_needs(path, _) := [] if {
-	count(path) == 2
-	facts.at(["runtime", "batching", path[0]]) == null
+# What rules need of both documents, by field.
+needs[field] := [
+	{"fact": ["facts", "batching", field], "kind": setting.kind, "path": setting.path},
+	{
+		"fact": ["runtime", "batching", field],
+		"kind": setting.override,
+		"path": setting.path,
+		"document": "runtime",
+	},
+] if {
+	some field, setting in settings
 }
 
-override_needs(path, kind) := [override_need(path, kind)] if {
-	count(path) == 2
-	facts.at(["runtime", "batching", path[0]]) != null
+settings := {
+	"max_batch": {"kind": "count", "override": "count?", "path": ["batching", "max_batch"]},
+	"preferred": {"kind": "list of counts", "override": "list of counts?", "path": ["batching", "preferred"]},
+	"max_queue_delay_us": {"kind": "count", "override": "count?", "path": ["batching", "max_queue_delay"]},
+	"queue_max_size": {"kind": "count", "override": "count?", "path": ["batching", "queue", "max_size"]},
+	"queue_timeout_us": {"kind": "count", "override": "count?", "path": ["batching", "queue", "timeout"]},
+	"priorities": {"kind": "count", "override": "count?", "path": ["batching", "priorities"]},
 }
-
-override_need(path, kind) := {
-	"fact": array.concat(["runtime", "batching"], path),
-	"kind": kind,
-	"path": written(path),
-	"document": "runtime",
-}
-
-# Where a fact stands in the document: its name there has no unit.
-written(path) := array.concat(["batching"], [trim_suffix(name, "_us") | some name in path])
 
 # What holds when both documents are read: the override's value where it has one.
 effective(place, key) := place.values[key] if place.values[key] != null
 
-effective(place, key) := facts.at(["facts", "batching", key]) if not sets(place, key)
-
-sets(place, key) if place.values[key] != null
+effective(place, key) := input.facts.batching[key] if place.values[key] == null
 
 # Whether some profile takes this many rows. An engine without a batch dimension takes one.
 fits(rows) if {
-	some profile in facts.list(["facts", "profiles"])
-	facts.at_least(rows, profile.batch.min)
-	facts.at_most(rows, profile.batch.max)
+	some profile in profiles
+	is_number(profile.batch.min)
+	is_number(profile.batch.max)
+	rows >= profile.batch.min
+	rows <= profile.batch.max
 }
 
 fits(1) if {
-	profiles := facts.list(["facts", "profiles"])
 	count(profiles) > 0
 	every profile in profiles {
 		profile.batch == null
 	}
 }
 
+profiles := facts.list(["facts", "profiles"])
+
 # What the profiles take, in words.
 ranges := concat(", ", [words |
-	some profile in facts.list(["facts", "profiles"])
+	some profile in profiles
 	is_string(profile.name)
 	facts.is_count(profile.batch.min)
 	facts.is_count(profile.batch.max)
-	words := sprintf("%s: %d to %d rows", [profile.name, profile.batch.min, profile.batch.max])
+	words := sprintf("%s: %s to %s rows", [
+		profile.name,
+		text.number(profile.batch.min),
+		text.number(profile.batch.max),
+	])
 ])

@@ -6,10 +6,14 @@
 #   `default`. Where the table or the default is missing, the answer is an empty object, which allows nothing.
 package trtops.lib.environments
 
+import data.trtops.lib.facts
+
 default of(_) := {}
 
 of(table) := table.environments[name(table)]
 
-name(table) := input.environment if table.environments[input.environment]
+name(table) := facts.at(["environment"]) if named(table)
 
-name(table) := "default" if not table.environments[input.environment]
+name(table) := "default" if not named(table)
+
+named(table) if table.environments[facts.at(["environment"])]

@@ -28,22 +28,25 @@ map(path) := value if {
 	is_object(value)
 }
 
-# Findings for facts that are not what a rule needs. A need is {"fact": path in the input, "kind": …, "path": where it
-# stands in the author's document}, with "document" where that is another than the engine's.
+# Findings for facts that are not what a rule needs. A need is {"fact": path in the input, "kind": one of those below,
+# "path": where it stands in the author's document}, with "document" where that is another than the engine's.
 malformed(needs) := {finding |
 	some need in needs
-	value := at(need.fact)
-	not is_kind(value, need.kind)
+	value := object.get(input, need.fact, missing)
+	not type_name(value) in types[need.kind]
+	not is_refined(value, need.kind)
 	finding := placed(describe(need.fact, value, need.kind), need.path, need)
 }
 
-# The same for each element of a list: `list` is {"fact": its path in the input, "path": its path in the document},
-# `wants` are needs relative to an element.
+# The same for each element of a list: `within` is {"fact": its path in the input, "path": its path in the document},
+# `wants` are needs relative to an element. An element that is no object is a finding of the list itself.
 malformed_each(within, wants) := {finding |
 	some index, element in list(within.fact)
+	is_object(element)
 	some want in wants
-	value := part(element, want.fact)
-	not is_kind(value, want.kind)
+	value := object.get(element, want.fact, missing)
+	not type_name(value) in types[want.kind]
+	not is_refined(value, want.kind)
 	path := array.concat(array.concat(within.path, [index]), want.path)
 	finding := placed(describe(want.fact, value, want.kind), path, within)
 }
@@ -72,51 +75,63 @@ spelled(kind) := sprintf("a %s or null", [trim_suffix(kind, "?")]) if endswith(k
 
 spelled(kind) := sprintf("a %s", [kind]) if not endswith(kind, "?")
 
-# Whether a value is of a kind; a kind that ends in "?" takes null as well.
-is_kind(value, kind) if {
-	value == null
-	endswith(kind, "?")
+# Whether a value is of a kind: its type is enough, or it is a whole number, or its elements are of a type. A kind that
+# ends in "?" takes null as well.
+is_kind(value, kind) if type_name(value) in types[kind]
+
+is_kind(value, kind) if is_refined(value, kind)
+
+is_refined(value, kind) if {
+	is_number(value)
+	value >= least[kind]
+	value <= 9007199254740991
+	floor(value) == value
 }
 
-is_kind(value, kind) if is_plain(value, trim_suffix(kind, "?"))
-
-is_plain(value, "count") if is_count(value)
-
-is_plain(value, "integer") if is_integer(value)
-
-is_plain(value, "number") if is_number(value)
-
-is_plain(value, "text") if is_string(value)
-
-is_plain(value, "boolean") if is_boolean(value)
-
-is_plain(value, "list") if is_array(value)
-
-is_plain(value, "map") if is_object(value)
-
-is_plain(value, "list of counts") if {
+is_refined(value, kind) if {
 	is_array(value)
+	elements := element_types[kind]
+	every element in value {
+		type_name(element) == elements
+	}
+}
+
+is_refined(value, kind) if {
+	is_array(value)
+	kind in {"list of counts", "list of counts?"}
 	every element in value {
 		is_count(element)
 	}
 }
 
-is_plain(value, "list of texts") if {
-	is_array(value)
-	every element in value {
-		is_string(element)
-	}
+# Types that are enough for a kind; every kind is here.
+types := {
+	"boolean": {"boolean"},
+	"count": set(),
+	"count?": {"null"},
+	"integer": set(),
+	"integer?": {"null"},
+	"list": {"array"},
+	"list of counts": set(),
+	"list of counts?": {"null"},
+	"list of maps": set(),
+	"list of texts": set(),
+	"map": {"object"},
+	"map?": {"object", "null"},
+	"number": {"number"},
+	"text": {"string"},
+	"text?": {"string", "null"},
 }
 
-is_plain(value, "list of maps") if {
-	is_array(value)
-	every element in value {
-		is_object(element)
-	}
-}
+least := {"count": 0, "count?": 0, "integer": -9007199254740991, "integer?": -9007199254740991}
 
+element_types := {"list of maps": "object", "list of texts": "string"}
+
+# An integer that every engine carries exactly: 2^53 - 1 at most, as JSON itself promises no more.
 is_integer(value) if {
 	is_number(value)
+	value <= 9007199254740991
+	value >= -9007199254740991
 	floor(value) == value
 }
 

@@ -5,29 +5,30 @@
 #   `mode: fp32` with `tf32: true` multiplies in TF32, whatever the mode is called. Needs `facts.precision`.
 package trtops.lib.precision
 
-import data.trtops.lib.facts
-
 default mode := "unknown"
 
 mode := "tf32" if {
-	facts.at(["facts", "precision", "mode"]) == "fp32"
-	facts.at(["facts", "precision", "tf32"]) != false
+	input.facts.precision.mode == "fp32"
+	input.facts.precision.tf32 != false
 }
 
 mode := "fp32" if {
-	facts.at(["facts", "precision", "mode"]) == "fp32"
-	facts.at(["facts", "precision", "tf32"]) == false
+	input.facts.precision.mode == "fp32"
+	input.facts.precision.tf32 == false
 }
 
-mode := facts.at(["facts", "precision", "mode"]) if {
-	is_string(facts.at(["facts", "precision", "mode"]))
-	facts.at(["facts", "precision", "mode"]) != "fp32"
+mode := input.facts.precision.mode if {
+	is_string(input.facts.precision.mode)
+	input.facts.precision.mode != "fp32"
 }
 
-# What `policies/data/precision.yaml` says of the mode; null where it says nothing.
-default setting(_) := null
+# What `policies/data/precision.yaml` says of the mode; undefined where it says nothing.
+setting := data.precision.modes[mode]
 
-setting(key) := data.precision.modes[mode][key]
+# A tolerance of the mode for a message.
+default bound(_) := null
+
+bound(key) := setting[key]
 
 needs := [
 	{"fact": ["facts", "precision", "mode"], "kind": "text", "path": ["precision", "mode"]},

@@ -40,13 +40,15 @@ default message(_) := "preflight found something that it could not describe"
 
 message(fact) := fact.message if {
 	is_string(fact.message)
-	not is_string(fact.node)
+	not names_node(fact)
 }
 
 message(fact) := sprintf("%s (%s)", [fact.message, fact.node]) if {
 	is_string(fact.message)
-	is_string(fact.node)
+	names_node(fact)
 }
+
+names_node(fact) if is_string(fact.node)
 
 default path(_) := []
 

@@ -7,21 +7,11 @@ package trtops.lib.secrets
 
 import data.trtops.lib.facts
 
-# What a rule needs that reads the list below `fact`, which is null where there is no config.
-needs(fact) := [{"fact": fact, "kind": "map?", "path": [], "document": "runtime"}]
-
-malformed(owner, list, document) := union({
-	{finding |
-		is_object(facts.at(owner))
-		some finding in facts.malformed([{
-			"fact": list,
-			"kind": "list of maps",
-			"path": [],
-			"document": document,
-		}])
-	},
+# Findings for a list that cannot be read.
+malformed(list) := union({
+	facts.malformed([{"fact": list, "kind": "list of maps", "path": [], "document": "runtime"}]),
 	facts.malformed_each(
-		{"fact": list, "path": [], "document": document},
+		{"fact": list, "path": [], "document": "runtime"},
 		[
 			{"fact": ["kind"], "kind": "text", "path": []},
 			{"fact": ["key"], "kind": "text", "path": []},
@@ -35,9 +25,11 @@ exposed(list) := {field |
 	some field in facts.list(list)
 	is_array(field.path)
 	is_string(field.key)
-	not field.kind in {"reference", "absent"}
+	not sealed(field)
 	not harmless(field)
 }
+
+sealed(field) if field.kind in {"reference", "absent"}
 
 harmless(field) if {
 	field.kind == "plain"

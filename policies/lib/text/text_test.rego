@@ -11,6 +11,7 @@ test_bytes_take_the_largest_whole_unit if {
 	text.bytes(1072693248) == "1023 MiB"
 	text.bytes(1073741824) == "1 GiB"
 	text.bytes(null) == text.unset
+	text.bytes(1.5) == "1.5"
 }
 
 test_microseconds_become_whole_milliseconds if {
@@ -26,7 +27,12 @@ test_numbers_have_the_digits_they_need if {
 	text.number(-3) == "-3"
 	text.number(0.001) == "0.001"
 	text.number(0.0000001) == "0.0000001"
+	text.number(1.0) == "1"
 	text.number(1.5) == "1.5"
+	text.number(-0.25) == "-0.25"
+	text.number(9007199254740991) == "9007199254740991"
+	text.number(1e300) == "a number beyond 2^53"
+	text.number(-1e300) == "a number beyond 2^53"
 	text.number(null) == text.unset
 }
 

@@ -45,7 +45,7 @@ findings contains {
 		text.version(version),
 		text.version(released),
 		part,
-		concat("; ", [change | some change in facts.list(["interface_change", "changes"]); is_string(change)]),
+		concat("; ", changes),
 	]),
 	"path": ["contract", "version"],
 } if {
@@ -54,6 +54,11 @@ findings contains {
 	some part in demanded
 	not raised(part)
 }
+
+changes := [change |
+	some change in facts.list(["interface_change", "changes"])
+	is_string(change)
+]
 
 # A kind that is not known demands what a breaking one does.
 demanded := set() if kind == "none"

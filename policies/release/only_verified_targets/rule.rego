@@ -38,7 +38,7 @@ findings contains {
 } if {
 	some index, artifact in facts.list(["release", "artifacts"])
 	artifact.verified == true
-	not same(artifact.evidence_artifact, artifact.artifact)
+	not same(facts.part(artifact, ["evidence_artifact"]), facts.part(artifact, ["artifact"]))
 }
 
 findings contains {
@@ -47,7 +47,7 @@ findings contains {
 } if {
 	some index, artifact in facts.list(["release", "artifacts"])
 	artifact.verified == true
-	not same(artifact.evidence_spec, facts.at(["release", "spec"]))
+	not same(facts.part(artifact, ["evidence_spec"]), facts.at(["release", "spec"]))
 }
 
 findings contains {

@@ -38,7 +38,7 @@ findings contains {
 }
 
 findings contains {
-	"message": sprintf("generation is %d, the next one is %s", [generation, text.number(next)]),
+	"message": sprintf("generation is %s, the next one is %s", [text.number(generation), text.number(next)]),
 	"path": ["generation"],
 } if {
 	generation := facts.at(["binding", "generation"])

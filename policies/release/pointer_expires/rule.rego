@@ -28,7 +28,7 @@ findings contains {
 }
 
 findings contains {
-	"message": sprintf("the pointer lasts %d seconds, here it may last %s hours", [lifetime, text.number(limit)]),
+	"message": sprintf("the pointer lasts %s seconds, here it may last %s hours", [text.number(lifetime), text.number(limit)]),
 	"path": ["expires"],
 } if {
 	limit != null
@@ -38,7 +38,7 @@ findings contains {
 }
 
 findings contains {
-	"message": sprintf("the pointer lasts %d seconds: it is expired when it is written", [lifetime]),
+	"message": sprintf("the pointer lasts %s seconds: it is expired when it is written", [text.number(lifetime)]),
 	"path": ["expires"],
 } if {
 	facts.is_integer(lifetime)

@@ -27,7 +27,11 @@ findings contains finding if {
 }
 
 findings contains {
-	"message": sprintf("the schema of the %s is version %d, released is %s", [document, version, written(released)]),
+	"message": sprintf("the schema of the %s is version %s, released is %s", [
+		document,
+		text.number(version),
+		written(released),
+	]),
 	"path": ["apiVersion"],
 } if {
 	some document, version in proposed

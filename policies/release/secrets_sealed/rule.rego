@@ -12,14 +12,9 @@
 #     password that was written down.
 package trtops.release.secrets_sealed
 
-import data.trtops.lib.facts
 import data.trtops.lib.secrets
 
-needs := [{"fact": ["config"], "kind": "map", "path": ["config"]}]
-
-findings contains finding if some finding in facts.malformed(needs)
-
-findings contains finding if some finding in secrets.malformed(["config"], ["config", "secrets"], "runtime")
+findings contains finding if some finding in secrets.malformed(["config", "secrets"])
 
 findings contains {"message": secrets.message(field), "path": field.path, "document": "runtime"} if {
 	some field in secrets.exposed(["config", "secrets"])

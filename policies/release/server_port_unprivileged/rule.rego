@@ -12,13 +12,14 @@
 package trtops.release.server_port_unprivileged
 
 import data.trtops.lib.facts
+import data.trtops.lib.text
 
 needs := [{"fact": ["config", "port"], "kind": "count", "path": ["server", "port"], "document": "runtime"}]
 
 findings contains finding if some finding in facts.malformed(needs)
 
 findings contains {
-	"message": sprintf("port %d is not in 1025 to 65535", [port]),
+	"message": sprintf("port %s is not in 1025 to 65535", [text.number(port)]),
 	"path": ["server", "port"],
 	"document": "runtime",
 } if {

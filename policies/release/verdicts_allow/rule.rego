@@ -43,7 +43,7 @@ findings contains {
 	"path": given.path,
 } if {
 	some given in verdicts
-	input.environment != "local"
+	facts.at(["environment"]) != "local"
 	facts.part(given.verdict, ["decision"]) in {"allow", "warn"}
 	not elsewhere(facts.part(given.verdict, ["environment"]))
 }
@@ -53,7 +53,7 @@ findings contains {
 	"path": given.path,
 } if {
 	some given in verdicts
-	input.environment != "local"
+	facts.at(["environment"]) != "local"
 	facts.part(given.verdict, ["decision"]) in {"allow", "warn"}
 	not by_opa(given.verdict)
 }

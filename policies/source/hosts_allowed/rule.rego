@@ -38,13 +38,12 @@ findings contains {
 }
 
 findings contains {
-	"message": sprintf("port %d of %s is not the scheme's own", [link.port, sources.text_of(link, "host")]),
+	"message": sprintf("the port of %s is not the scheme's own", [sources.text_of(link, "host")]),
 	"path": sources.path(source),
 } if {
 	some source in facts.list(["facts", "sources"])
 	some link in sources.links(source)
-	is_number(link.port)
-	link.port != 443
+	not facts.part(link, ["port"]) in {null, 443}
 }
 
 # Neither asks a host that the spec names: files are here, and the package index has a rule of its own.

@@ -29,27 +29,27 @@ findings contains finding if {
 }
 
 findings contains {
-	"message": sprintf("package %s is not named with one exact version", [sources.text_of(source.wheel, "name")]),
+	"message": sprintf("package %s is not named with one exact version", [sources.text_of(facts.part(source, ["wheel"]), "name")]),
 	"path": sources.path(source),
 } if {
 	some source in packages
-	not exact(source.wheel)
+	not exact(source)
 }
 
 findings contains {
-	"message": sprintf("package %s is not among those that are allowed", [sources.text_of(source.wheel, "name")]),
+	"message": sprintf("package %s is not among those that are allowed", [sources.text_of(facts.part(source, ["wheel"]), "name")]),
 	"path": sources.path(source),
 } if {
 	some source in packages
-	not allowed(source.wheel)
+	not allowed(source)
 }
 
 findings contains {
-	"message": sprintf("the URI names no file within package %s", [sources.text_of(source.wheel, "name")]),
+	"message": sprintf("the URI names no file within package %s", [sources.text_of(facts.part(source, ["wheel"]), "name")]),
 	"path": sources.path(source),
 } if {
 	some source in packages
-	not facts.part(source.wheel, ["member"]) != ""
+	not names_file(source)
 }
 
 # A source by `pypi:` without a readable package is in here as well, as one that is not exact.
@@ -59,12 +59,17 @@ packages := {source |
 	link.scheme == "pypi"
 }
 
-exact(wheel) if {
-	wheel.exact == true
-	is_string(wheel.version)
-	wheel.version != ""
+exact(source) if {
+	source.wheel.exact == true
+	is_string(source.wheel.version)
+	source.wheel.version != ""
 }
 
 allowed(_) if count(data.sources.packages) == 0
 
-allowed(wheel) if wheel.name in data.sources.packages
+allowed(source) if source.wheel.name in data.sources.packages
+
+# A source without a package is not exact, and that is enough to say.
+names_file(source) if source.wheel.member != ""
+
+names_file(source) if not is_object(facts.part(source, ["wheel"]))

@@ -29,6 +29,10 @@ findings contains finding if {
 	)
 }
 
+findings contains {"message": "where the model comes from is not known", "path": ["model", "source"]} if {
+	count([source | some source in facts.list(["facts", "sources"]); source.role == "model"]) == 0
+}
+
 findings contains {
 	"message": sprintf("the source of the %s is no URI that can be read without doubt", [sources.role(source)]),
 	"path": sources.path(source),
@@ -48,10 +52,12 @@ findings contains {
 } if {
 	some source in facts.list(["facts", "sources"])
 	some link in sources.links(source)
-	not link.scheme in schemes
+	not allowed(link)
 }
 
 schemes := [scheme | some scheme in data.sources.schemes]
+
+allowed(link) if link.scheme in schemes
 
 readable(source) if {
 	source.well_formed == true

@@ -33,9 +33,11 @@ test_scheme_wrong_type if places({"facts": {"sources": [{"role": "model", "path"
 
 test_every_source_counts if places({"facts": {"sources": [{"role": "model", "path": ["model", "source"], "well_formed": true, "links": [{"scheme": "https", "host": "github.com", "port": null, "has_credentials": false, "path": "/m.onnx"}], "local": false, "absolute": false, "escapes": false, "wheel": null, "sha256": "abababababababababababababababababababababababababababababababab", "size_bytes": null}, {"role": "model", "path": ["accuracy", "samples"], "well_formed": true, "links": [{"scheme": "s3", "host": null, "port": null, "has_credentials": false, "path": "/m.onnx"}], "local": false, "absolute": false, "escapes": false, "wheel": null, "sha256": "abababababababababababababababababababababababababababababababab", "size_bytes": null}]}}) == {["accuracy", "samples"]}
 
-test_wrong_type if places({"facts": {"sources": "x"}}) == {["model"]}
+test_no_model if places({"facts": {"sources": [{"role": "samples", "path": ["model", "source"], "well_formed": true, "links": [{"scheme": "https", "host": "github.com", "port": null, "has_credentials": false, "path": "/m.onnx"}], "local": false, "absolute": false, "escapes": false, "wheel": null, "sha256": "abababababababababababababababababababababababababababababababab", "size_bytes": null}]}}) == {["model", "source"]}
 
-test_missing if complaints({}) == {["model"]}
+test_wrong_type if places({"facts": {"sources": "x"}}) == {["model"], ["model", "source"]}
+
+test_missing if complaints({}) == {["model"], ["model", "source"]}
 
 test_no_list_no_pass if {
 	found := {finding.path |

@@ -16,23 +16,22 @@ import data.trtops.lib.facts
 import data.trtops.lib.text
 
 needs := array.concat(
-	batching.needs(["max_batch"], "count"),
+	batching.needs.max_batch,
 	[{"fact": ["facts", "benchmark", "batch_sizes"], "kind": "list of counts", "path": ["benchmark", "batch_sizes"]}],
 )
 
 findings contains finding if some finding in facts.malformed(needs)
 
 findings contains {
-	"message": sprintf("max_batch is %d, and the benchmark measures %s", [rows, measured]),
+	"message": sprintf("max_batch is %s, and the benchmark measures %s", [text.number(rows), measured]),
 	"path": ["benchmark", "batch_sizes"],
 } if {
 	some place in batching.places
 	rows := place.values.max_batch
-	facts.is_count(rows)
-	not rows in facts.list(["facts", "benchmark", "batch_sizes"])
+	is_number(rows)
+	not rows in sizes
 }
 
-measured := concat(", ", [text.number(rows) |
-	some rows in facts.list(["facts", "benchmark", "batch_sizes"])
-	is_number(rows)
-])
+sizes := facts.list(["facts", "benchmark", "batch_sizes"])
+
+measured := concat(", ", [text.number(rows) | some rows in sizes; is_number(rows)])

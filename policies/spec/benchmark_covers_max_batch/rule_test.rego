@@ -2,7 +2,7 @@ package trtops.spec.benchmark_covers_max_batch_test
 
 import data.trtops.spec.benchmark_covers_max_batch
 
-base := {"facts": {"batching": {"max_batch": 8, "preferred": [4, 8], "max_queue_delay_us": 2000, "queue": {"max_size": 16, "timeout_us": 10000, "on_timeout": "reject"}, "priorities": 2}, "benchmark": {"batch_sizes": [1, 8]}}, "runtime": null}
+base := {"facts": {"batching": {"max_batch": 8, "preferred": [4, 8], "max_queue_delay_us": 2000, "queue_max_size": 16, "queue_timeout_us": 10000, "priorities": 2}, "benchmark": {"batch_sizes": [1, 8]}}, "runtime": {"batching": {"max_batch": null, "preferred": null, "max_queue_delay_us": null, "queue_max_size": null, "queue_timeout_us": null, "priorities": null}}}
 
 # Where the rule complains of the base with a patch.
 places(patch) := complaints(object.union(base, patch))
@@ -23,12 +23,12 @@ test_more_is_fine if places({"facts": {"benchmark": {"batch_sizes": [1, 8, 16]}}
 
 test_none if places({"facts": {"benchmark": {"batch_sizes": []}}}) == {["benchmark", "batch_sizes"]}
 
-test_override_not_covered if places({"runtime": {"batching": {"max_batch": 4, "preferred": null, "max_queue_delay_us": null, "queue": null, "priorities": null}}}) == {["benchmark", "batch_sizes"]}
+test_override_not_covered if places({"runtime": {"batching": {"max_batch": 4, "preferred": null, "max_queue_delay_us": null, "queue_max_size": null, "queue_timeout_us": null, "priorities": null}}}) == {["benchmark", "batch_sizes"]}
 
-test_override_covered if places({"runtime": {"batching": {"max_batch": 1, "preferred": null, "max_queue_delay_us": null, "queue": null, "priorities": null}}}) == set()
+test_override_covered if places({"runtime": {"batching": {"max_batch": 1, "preferred": null, "max_queue_delay_us": null, "queue_max_size": null, "queue_timeout_us": null, "priorities": null}}}) == set()
 
 test_wrong_type if places({"facts": {"benchmark": {"batch_sizes": "8"}}}) == {["benchmark", "batch_sizes"]}
 
 test_wrong_element if places({"facts": {"benchmark": {"batch_sizes": ["8"]}}}) == {["benchmark", "batch_sizes"]}
 
-test_missing if complaints({}) == {["benchmark", "batch_sizes"], ["batching", "max_batch"], ["runtime", "batching"]}
+test_missing if complaints({}) == {["benchmark", "batch_sizes"], ["batching", "max_batch"], ["runtime", "batching", "max_batch"]}

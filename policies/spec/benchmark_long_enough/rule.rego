@@ -27,7 +27,9 @@ findings contains {
 	]),
 	"path": ["benchmark", "duration"],
 } if {
-	duration := facts.at(["facts", "benchmark", "duration_us"])
-	facts.is_count(duration)
-	not facts.at_least(duration, limits.microseconds("benchmark_ms"))
+	duration := input.facts.benchmark.duration_us
+	is_number(duration)
+	not within(duration)
 }
+
+within(duration) if duration >= limits.current.benchmark_ms * 1000

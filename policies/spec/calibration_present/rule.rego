@@ -26,22 +26,24 @@ findings contains {
 	"message": sprintf("precision is %s, with no calibration and no QuantizeLinear node in the model", [precision.mode]),
 	"path": ["precision", "mode"],
 } if {
-	precision.setting("calibrated") != false
-	facts.at(["facts", "precision", "calibration"]) == null
+	not precision.setting.calibrated == false
+	input.facts.precision.calibration == null
 	not quantized
 }
 
 findings contains {
-	"message": sprintf("calibration takes %d samples, %s are needed at least", [
-		samples,
+	"message": sprintf("calibration takes %s samples, %s are needed at least", [
+		text.number(samples),
 		text.number(least),
 	]),
 	"path": ["precision", "calibration", "samples"],
 } if {
-	samples := facts.at(["facts", "precision", "calibration", "samples"])
-	facts.is_count(samples)
-	not facts.at_least(samples, least)
+	samples := input.facts.precision.calibration.samples
+	is_number(samples)
+	not enough(samples)
 }
+
+enough(samples) if samples >= data.precision.calibration_samples
 
 default least := null
 

@@ -23,23 +23,23 @@ needs := [
 findings contains finding if some finding in facts.malformed(needs)
 
 findings contains {
-	"message": sprintf("%d instances with %d streams are %d executions at once, tier %s allows 1 to %s", [
-		instances,
-		streams,
-		instances * streams,
+	"message": sprintf("%s instances with %s streams are %s executions at once, tier %s allows 1 to %s", [
+		text.number(instances),
+		text.number(streams),
+		text.number(instances * streams),
 		limits.tier,
 		text.number(limits.value("executions")),
 	]),
 	"path": ["execution", "instances"],
 } if {
-	instances := facts.at(["facts", "execution", "instances"])
-	streams := facts.at(["facts", "execution", "streams"])
-	facts.is_count(instances)
-	facts.is_count(streams)
+	instances := input.facts.execution.instances
+	streams := input.facts.execution.streams
+	is_number(instances)
+	is_number(streams)
 	not within(instances * streams)
 }
 
 within(executions) if {
 	executions >= 1
-	facts.at_most(executions, limits.value("executions"))
+	executions <= limits.current.executions
 }

@@ -25,13 +25,14 @@ findings contains {
 	"message": sprintf("%s is not MAJOR.MINOR.PATCH", [version]),
 	"path": ["interface", "version"],
 } if {
-	version := facts.at(["facts", "interface_version"])
+	version := input.facts.interface_version
 	is_string(version)
 	not valid(version)
 }
 
 valid(version) if {
 	regex.match(`^(0|[1-9][0-9]{0,8})\.(0|[1-9][0-9]{0,8})\.(0|[1-9][0-9]{0,8})$`, version)
+	facts.is_kind(facts.at(["facts", "interface_numbers"]), "list of counts")
 	version == text.version(facts.list(["facts", "interface_numbers"]))
 	version != "0.0.0"
 }

@@ -16,17 +16,23 @@ import data.trtops.lib.facts
 import data.trtops.lib.limits
 import data.trtops.lib.text
 
-needs := batching.needs(["max_batch"], "count")
+needs := batching.needs.max_batch
 
 findings contains finding if some finding in facts.malformed(needs)
 
 findings contains facts.placed(
-	sprintf("max_batch is %d, tier %s allows %s", [rows, limits.tier, text.number(limits.value("max_batch"))]),
+	sprintf("max_batch is %s, tier %s allows %s", [
+		text.number(rows),
+		limits.tier,
+		text.number(limits.value("max_batch")),
+	]),
 	["batching", "max_batch"],
 	place.origin,
 ) if {
 	some place in batching.places
 	rows := place.values.max_batch
-	facts.is_count(rows)
-	not facts.at_most(rows, limits.value("max_batch"))
+	is_number(rows)
+	not within(rows)
 }
+
+within(rows) if rows <= limits.current.max_batch

@@ -14,22 +14,23 @@ package trtops.spec.max_batch_inside_profile
 import data.trtops.lib.batching
 import data.trtops.lib.facts
 import data.trtops.lib.preflight
+import data.trtops.lib.text
 
 needs := array.concat(
-	batching.needs(["max_batch"], "count"),
+	batching.needs.max_batch,
 	[{"fact": ["facts", "profiles"], "kind": "list of maps", "path": ["profiles"]}],
 )
 
 findings contains finding if some finding in facts.malformed(needs)
 
 findings contains facts.placed(
-	sprintf("max_batch is %d, which no profile takes (%s)", [rows, batching.ranges]),
+	sprintf("max_batch is %s, which no profile takes (%s)", [text.number(rows), batching.ranges]),
 	["batching", "max_batch"],
 	place.origin,
 ) if {
 	some place in batching.places
 	rows := place.values.max_batch
-	facts.is_count(rows)
+	is_number(rows)
 	not batching.fits(rows)
 	not said(place)
 }

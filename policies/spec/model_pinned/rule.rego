@@ -21,26 +21,27 @@ needs := [
 findings contains finding if some finding in facts.malformed(needs)
 
 findings contains {
-	"message": sprintf("%s is the digest of no model", [facts.at(["facts", "model_sha256"])]),
+	"message": sprintf("%s is the digest of no model", [digest]),
 	"path": ["model", "sha256"],
 } if {
-	is_string(facts.at(["facts", "model_sha256"]))
-	not pins(facts.at(["facts", "model_sha256"]))
+	digest := input.facts.model_sha256
+	is_string(digest)
+	not pins(digest)
 }
 
 findings contains {
 	"message": sprintf("the model that was checked is %s, the spec pins sha256:%s", [content, digest]),
 	"path": ["model", "sha256"],
 } if {
-	digest := facts.at(["facts", "model_sha256"])
-	content := facts.at(["preflight", "model", "content"])
+	digest := input.facts.model_sha256
+	content := input.preflight.model.content
+	is_string(digest)
 	is_string(content)
-	pins(digest)
 	content != sprintf("sha256:%s", [digest])
+	pins(digest)
 }
 
 pins(digest) if {
-	is_string(digest)
 	regex.match(`^[0-9a-f]{64}$`, digest)
 	not digest in {zeros, empty_file}
 }

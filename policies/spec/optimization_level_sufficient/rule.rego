@@ -20,19 +20,19 @@ needs := [{"fact": ["facts", "builder", "optimization_level"], "kind": "count", 
 findings contains finding if some finding in facts.malformed(needs)
 
 findings contains {
-	"message": sprintf("optimization level is %d, tier %s takes %s to 5", [
-		level,
+	"message": sprintf("optimization level is %s, tier %s takes %s to 5", [
+		text.number(level),
 		limits.tier,
 		text.number(limits.value("optimization_level")),
 	]),
 	"path": ["builder", "optimization_level"],
 } if {
-	level := facts.at(["facts", "builder", "optimization_level"])
-	facts.is_count(level)
+	level := input.facts.builder.optimization_level
+	is_number(level)
 	not within(level)
 }
 
 within(level) if {
 	level <= 5
-	facts.at_least(level, limits.value("optimization_level"))
+	level >= limits.current.optimization_level
 }

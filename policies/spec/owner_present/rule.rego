@@ -18,9 +18,9 @@ findings contains finding if some finding in facts.malformed(needs)
 
 findings contains {"message": "the engine has no owner", "path": ["metadata", "owner"]} if nobody
 
-nobody if facts.at(["facts", "owner"]) == null
+nobody if input.facts.owner == null
 
 nobody if {
-	is_string(facts.at(["facts", "owner"]))
-	trim_space(facts.at(["facts", "owner"])) == ""
+	is_string(input.facts.owner)
+	trim_space(input.facts.owner) == ""
 }

@@ -24,7 +24,7 @@ pools := {
 
 needs := [need |
 	some pool, _ in pools
-	need := {"fact": fact(pool), "kind": "count?", "path": ["memory", pool]}
+	need := {"fact": ["facts", "memory", sprintf("%s_bytes", [pool])], "kind": "count?", "path": ["memory", pool]}
 ]
 
 findings contains finding if some finding in facts.malformed(needs)
@@ -39,9 +39,9 @@ findings contains {
 	"path": ["memory", pool],
 } if {
 	some pool, key in pools
-	size := facts.at(fact(pool))
-	facts.is_count(size)
-	not facts.at_most(size, limits.bytes(key))
+	size := input.facts.memory[sprintf("%s_bytes", [pool])]
+	is_number(size)
+	not within(size, key)
 }
 
-fact(pool) := ["facts", "memory", sprintf("%s_bytes", [pool])]
+within(size, key) if size <= limits.current[key] * 1048576

@@ -24,14 +24,14 @@ findings contains {
 	"path": ["precision", "mode"],
 } if {
 	precision.mode != "fp32"
-	facts.at(["facts", "accuracy"]) == null
+	input.facts.accuracy == null
 }
 
 findings contains {
 	"message": sprintf("precision is %s, and the accuracy section bounds no metric", [precision.mode]),
 	"path": ["accuracy", "metric"],
 } if {
-	precision.setting("metric") != false
-	is_object(facts.at(["facts", "accuracy"]))
+	not precision.setting.metric == false
+	is_object(input.facts.accuracy)
 	count(facts.map(["facts", "accuracy", "metric"])) == 0
 }

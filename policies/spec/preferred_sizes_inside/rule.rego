@@ -14,29 +14,30 @@ package trtops.spec.preferred_sizes_inside
 import data.trtops.lib.batching
 import data.trtops.lib.facts
 import data.trtops.lib.preflight
+import data.trtops.lib.text
 
 needs := array.concat(
-	array.concat(batching.needs(["preferred"], "list of counts"), batching.needs(["max_batch"], "count")),
+	array.concat(batching.needs.preferred, batching.needs.max_batch),
 	[{"fact": ["facts", "profiles"], "kind": "list of maps", "path": ["profiles"]}],
 )
 
 findings contains finding if some finding in facts.malformed(needs)
 
 findings contains facts.placed(
-	sprintf("preferred size %d is above max_batch, which is %d", [rows, largest]),
+	sprintf("preferred size %s is above max_batch, which is %s", [text.number(rows), text.number(largest)]),
 	["batching", "preferred", index],
 	place.origin,
 ) if {
 	some place in batching.places
-	some index, rows in sizes(place)
 	largest := batching.effective(place, "max_batch")
-	facts.is_count(largest)
-	not facts.at_most(rows, largest)
+	is_number(largest)
+	some index, rows in sizes(place)
+	rows > largest
 	not said(place, index)
 }
 
 findings contains facts.placed(
-	sprintf("preferred size %d is taken by no profile (%s)", [rows, batching.ranges]),
+	sprintf("preferred size %s is taken by no profile (%s)", [text.number(rows), batching.ranges]),
 	["batching", "preferred", index],
 	place.origin,
 ) if {

@@ -15,13 +15,13 @@ import data.trtops.lib.facts
 import data.trtops.lib.limits
 import data.trtops.lib.text
 
-needs := batching.needs(["priorities"], "count")
+needs := batching.needs.priorities
 
 findings contains finding if some finding in facts.malformed(needs)
 
 findings contains facts.placed(
-	sprintf("there are %d priority levels, tier %s allows 1 to %s", [
-		levels,
+	sprintf("there are %s priority levels, tier %s allows 1 to %s", [
+		text.number(levels),
 		limits.tier,
 		text.number(limits.value("priorities")),
 	]),
@@ -30,11 +30,11 @@ findings contains facts.placed(
 ) if {
 	some place in batching.places
 	levels := place.values.priorities
-	facts.is_count(levels)
+	is_number(levels)
 	not within(levels)
 }
 
 within(levels) if {
 	levels >= 1
-	facts.at_most(levels, limits.value("priorities"))
+	levels <= limits.current.priorities
 }

@@ -18,15 +18,15 @@ import data.trtops.lib.limits
 import data.trtops.lib.text
 
 needs := array.concat(
-	array.concat(batching.needs(["queue", "max_size"], "count"), batching.needs(["queue", "timeout_us"], "count")),
-	batching.needs(["max_queue_delay_us"], "count"),
+	array.concat(batching.needs.queue_max_size, batching.needs.queue_timeout_us),
+	batching.needs.max_queue_delay_us,
 )
 
 findings contains finding if some finding in facts.malformed(needs)
 
 findings contains facts.placed(
-	sprintf("the queue takes %d requests, tier %s allows %s", [
-		size,
+	sprintf("the queue takes %s requests, tier %s allows %s", [
+		text.number(size),
 		limits.tier,
 		text.number(limits.value("queue_size")),
 	]),
@@ -34,9 +34,9 @@ findings contains facts.placed(
 	place.origin,
 ) if {
 	some place in batching.places
-	size := place.values.queue.max_size
-	facts.is_count(size)
-	not facts.at_most(size, limits.value("queue_size"))
+	size := place.values.queue_max_size
+	is_number(size)
+	not short(size)
 }
 
 findings contains facts.placed(
@@ -49,14 +49,14 @@ findings contains facts.placed(
 	place.origin,
 ) if {
 	some place in batching.places
-	timeout := place.values.queue.timeout_us
-	facts.is_count(timeout)
-	not facts.at_most(timeout, limits.microseconds("queue_timeout_ms"))
+	timeout := place.values.queue_timeout_us
+	is_number(timeout)
+	not in_time(timeout)
 }
 
 findings contains facts.placed("a request has no time to wait in the queue", ["batching", "queue", "timeout"], place.origin) if {
 	some place in batching.places
-	place.values.queue.timeout_us == 0
+	place.values.queue_timeout_us == 0
 }
 
 findings contains facts.placed(
@@ -70,8 +70,8 @@ findings contains facts.placed(
 ) if {
 	some place in batching.places
 	delay := place.values.max_queue_delay_us
-	facts.is_count(delay)
-	not facts.at_most(delay, limits.microseconds("queue_delay_ms"))
+	is_number(delay)
+	not brief(delay)
 }
 
 findings contains facts.placed(
@@ -83,10 +83,21 @@ findings contains facts.placed(
 	place.origin,
 ) if {
 	some place in batching.places
+	sets_either(place.values)
 	delay := batching.effective(place, "max_queue_delay_us")
-	timeout := batching.effective(place, "queue").timeout_us
-	facts.is_count(delay)
-	facts.is_count(timeout)
+	timeout := batching.effective(place, "queue_timeout_us")
+	is_number(delay)
+	is_number(timeout)
 	timeout > 0
 	delay >= timeout
 }
+
+sets_either(values) if values.max_queue_delay_us != null
+
+sets_either(values) if values.queue_timeout_us != null
+
+short(size) if size <= limits.current.queue_size
+
+in_time(timeout) if timeout <= limits.current.queue_timeout_ms * 1000
+
+brief(delay) if delay <= limits.current.queue_delay_ms * 1000

@@ -2,7 +2,7 @@ package trtops.spec.queue_bounded_test
 
 import data.trtops.spec.queue_bounded
 
-base := {"tier": "bronze", "facts": {"batching": {"max_batch": 8, "preferred": [4, 8], "max_queue_delay_us": 2000, "queue": {"max_size": 16, "timeout_us": 10000, "on_timeout": "reject"}, "priorities": 2}, "profiles": [{"name": "p", "batch": {"min": 1, "opt": 1, "max": 8}}]}, "runtime": null}
+base := {"tier": "bronze", "facts": {"batching": {"max_batch": 8, "preferred": [4, 8], "max_queue_delay_us": 2000, "queue_max_size": 16, "queue_timeout_us": 10000, "priorities": 2}, "profiles": [{"name": "p", "batch": {"min": 1, "opt": 1, "max": 8}}]}, "runtime": {"batching": {"max_batch": null, "preferred": null, "max_queue_delay_us": null, "queue_max_size": null, "queue_timeout_us": null, "priorities": null}}}
 
 limits := {"strictest": "gold", "tiers": {"bronze": {"queue_size": 16, "queue_timeout_ms": 10, "queue_delay_ms": 2}, "gold": {"queue_size": 8, "queue_timeout_ms": 5, "queue_delay_ms": 1}}}
 
@@ -19,29 +19,29 @@ place(finding) := finding.path if not finding.document
 
 test_at_the_limits if places({}) == set()
 
-test_too_long if places({"facts": {"batching": {"queue": {"max_size": 17, "timeout_us": 10000, "on_timeout": "reject"}}}}) == {["batching", "queue", "max_size"]}
+test_too_long if places({"facts": {"batching": {"queue_max_size": 17}}}) == {["batching", "queue", "max_size"]}
 
-test_timeout_too_long if places({"facts": {"batching": {"queue": {"max_size": 16, "timeout_us": 10001, "on_timeout": "reject"}}}}) == {["batching", "queue", "timeout"]}
+test_timeout_too_long if places({"facts": {"batching": {"queue_timeout_us": 10001}}}) == {["batching", "queue", "timeout"]}
 
-test_no_time if places({"facts": {"batching": {"queue": {"max_size": 16, "timeout_us": 0, "on_timeout": "reject"}}}}) == {["batching", "queue", "timeout"]}
+test_no_time if places({"facts": {"batching": {"queue_timeout_us": 0}}}) == {["batching", "queue", "timeout"]}
 
 test_delay_too_long if places({"facts": {"batching": {"max_queue_delay_us": 2001}}}) == {["batching", "max_queue_delay"]}
 
-test_delay_reaches_timeout if places({"facts": {"batching": {"queue": {"max_size": 16, "timeout_us": 2000, "on_timeout": "reject"}}}}) == {["batching", "max_queue_delay"]}
+test_delay_reaches_timeout if places({"facts": {"batching": {"queue_timeout_us": 2000}}}) == {["batching", "max_queue_delay"]}
 
-test_delay_below_timeout if places({"facts": {"batching": {"queue": {"max_size": 16, "timeout_us": 2001, "on_timeout": "reject"}}}}) == set()
+test_delay_below_timeout if places({"facts": {"batching": {"queue_timeout_us": 2001}}}) == set()
 
-test_override_too_long if places({"runtime": {"batching": {"max_batch": null, "preferred": null, "max_queue_delay_us": null, "queue": {"max_size": 17, "timeout_us": 10000, "on_timeout": "reject"}, "priorities": null}}}) == {["runtime", "batching", "queue", "max_size"]}
+test_override_too_long if places({"runtime": {"batching": {"max_batch": null, "preferred": null, "max_queue_delay_us": null, "queue_max_size": 17, "queue_timeout_us": null, "priorities": null}}}) == {["runtime", "batching", "queue", "max_size"]}
 
-test_override_delay_meets_spec_timeout if places({"facts": {"batching": {"queue": {"max_size": 16, "timeout_us": 1500, "on_timeout": "reject"}, "max_queue_delay_us": 1000}}, "runtime": {"batching": {"max_batch": null, "preferred": null, "max_queue_delay_us": 1500, "queue": null, "priorities": null}}}) == {["runtime", "batching", "max_queue_delay"]}
+test_override_delay_meets_spec_timeout if places({"facts": {"batching": {"queue_timeout_us": 1500, "max_queue_delay_us": 1000}}, "runtime": {"batching": {"max_batch": null, "preferred": null, "max_queue_delay_us": 1500, "queue_max_size": null, "queue_timeout_us": null, "priorities": null}}}) == {["runtime", "batching", "max_queue_delay"]}
 
-test_override_fine if places({"runtime": {"batching": {"max_batch": null, "preferred": null, "max_queue_delay_us": 1, "queue": {"max_size": 16, "timeout_us": 10000, "on_timeout": "reject"}, "priorities": null}}}) == set()
+test_override_fine if places({"runtime": {"batching": {"max_batch": null, "preferred": null, "max_queue_delay_us": 1, "queue_max_size": 16, "queue_timeout_us": 10000, "priorities": null}}}) == set()
 
-test_override_queue_wrong_type if places({"runtime": {"batching": {"max_batch": null, "preferred": null, "max_queue_delay_us": null, "queue": "long", "priorities": null}}}) == {["runtime", "batching", "queue", "max_size"], ["runtime", "batching", "queue", "timeout"]}
+test_override_queue_wrong_type if places({"runtime": {"batching": {"max_batch": null, "preferred": null, "max_queue_delay_us": null, "queue_max_size": "long", "queue_timeout_us": null, "priorities": null}}}) == {["runtime", "batching", "queue", "max_size"]}
 
-test_wrong_type if places({"facts": {"batching": {"queue": {"max_size": "16", "timeout_us": 10000, "on_timeout": "reject"}}}}) == {["batching", "queue", "max_size"]}
+test_wrong_type if places({"facts": {"batching": {"queue_max_size": "16"}}}) == {["batching", "queue", "max_size"]}
 
-test_missing if complaints({}) == {["batching", "queue", "max_size"], ["batching", "queue", "timeout"], ["batching", "max_queue_delay"], ["runtime", "batching"]}
+test_missing if complaints({}) == {["batching", "queue", "max_size"], ["batching", "queue", "timeout"], ["batching", "max_queue_delay"], ["runtime", "batching", "queue", "max_size"], ["runtime", "batching", "queue", "timeout"], ["runtime", "batching", "max_queue_delay"]}
 
 test_no_limit_no_pass if {
 	found := {place(finding) |

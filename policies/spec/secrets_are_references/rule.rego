@@ -13,14 +13,9 @@
 #     written down.
 package trtops.spec.secrets_are_references
 
-import data.trtops.lib.facts
 import data.trtops.lib.secrets
 
-needs := secrets.needs(["runtime"])
-
-findings contains finding if some finding in facts.malformed(needs)
-
-findings contains finding if some finding in secrets.malformed(["runtime"], ["runtime", "secrets"], "runtime")
+findings contains finding if some finding in secrets.malformed(["runtime", "secrets"])
 
 findings contains {"message": secrets.message(field), "path": field.path, "document": "runtime"} if {
 	some field in secrets.exposed(["runtime", "secrets"])

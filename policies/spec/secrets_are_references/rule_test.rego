@@ -29,8 +29,6 @@ test_harmless_key_embedded if places({"runtime": {"secrets": [{"path": ["databas
 
 test_unknown_kind if places({"runtime": {"secrets": [{"path": ["database", "password"], "key": "password", "kind": "sealed?"}]}}) == {["runtime", "database", "password"]}
 
-test_no_runtime if places({"runtime": null}) == set()
-
 test_none if places({"runtime": {"secrets": []}}) == set()
 
 test_wrong_type if places({"runtime": {"secrets": "no"}}) == {["runtime"]}

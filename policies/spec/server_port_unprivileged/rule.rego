@@ -12,20 +12,32 @@
 package trtops.spec.server_port_unprivileged
 
 import data.trtops.lib.facts
+import data.trtops.lib.text
 
-findings contains finding if some finding in facts.malformed([runtime])
+needs := [
+	{"fact": ["runtime", "present"], "kind": "boolean", "path": ["server", "port"], "document": "runtime"},
+	{"fact": ["runtime", "server", "port"], "kind": "count?", "path": ["server", "port"], "document": "runtime"},
+]
 
-runtime := {"fact": ["runtime"], "kind": "map?", "path": ["server", "port"], "document": "runtime"}
+findings contains finding if some finding in facts.malformed(needs)
 
-findings contains finding if {
-	is_object(facts.at(["runtime"]))
-	some finding in facts.malformed([object.union(runtime, {"fact": ["runtime", "server", "port"], "kind": "count"})])
+findings contains {
+	"message": sprintf("port %s is not in 1025 to 65535", [text.number(port)]),
+	"path": ["server", "port"],
+	"document": "runtime",
+} if {
+	port := input.runtime.server.port
+	is_number(port)
+	not unprivileged(port)
 }
 
-findings contains facts.placed(sprintf("port %d is not in 1025 to 65535", [port]), ["server", "port"], runtime) if {
-	port := facts.at(["runtime", "server", "port"])
-	facts.is_count(port)
-	not unprivileged(port)
+findings contains {
+	"message": "the config names no port",
+	"path": ["server", "port"],
+	"document": "runtime",
+} if {
+	input.runtime.present != false
+	input.runtime.server.port == null
 }
 
 unprivileged(port) if {

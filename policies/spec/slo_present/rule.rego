@@ -29,13 +29,13 @@ findings contains {
 	"message": sprintf("tier %s needs a p99 for %s", [limits.tier, target.id]),
 	"path": ["targets", index, "slo"],
 } if {
-	limits.value("slo_required") != false
+	not limits.current.slo_required == false
 	some index, target in facts.list(["facts", "targets"])
 	target.needs_gpu == true
 	not states(target)
 }
 
 states(target) if {
-	facts.is_count(target.slo.p99_us)
+	is_number(target.slo.p99_us)
 	target.slo.p99_us > 0
 }

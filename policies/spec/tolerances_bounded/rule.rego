@@ -21,7 +21,7 @@ needs := array.concat(precision.needs, [{"fact": ["facts", "accuracy"], "kind": 
 findings contains finding if some finding in facts.malformed(needs)
 
 findings contains finding if {
-	is_object(facts.at(["facts", "accuracy"]))
+	is_object(input.facts.accuracy)
 	some finding in facts.malformed([
 		{"fact": ["facts", "accuracy", "atol"], "kind": "number", "path": ["accuracy", "atol"]},
 		{"fact": ["facts", "accuracy", "rtol"], "kind": "number", "path": ["accuracy", "rtol"]},
@@ -33,17 +33,17 @@ findings contains {
 		key,
 		text.number(tolerance),
 		precision.mode,
-		text.number(precision.setting(key)),
+		text.number(precision.bound(key)),
 	]),
 	"path": ["accuracy", key],
 } if {
 	some key in ["atol", "rtol"]
-	tolerance := facts.at(["facts", "accuracy", key])
+	tolerance := input.facts.accuracy[key]
 	is_number(tolerance)
-	not within(tolerance, precision.setting(key))
+	not within(tolerance, key)
 }
 
-within(tolerance, bound) if {
+within(tolerance, key) if {
 	tolerance >= 0
-	facts.at_most(tolerance, bound)
+	tolerance <= precision.setting[key]
 }

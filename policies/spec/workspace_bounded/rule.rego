@@ -27,7 +27,9 @@ findings contains {
 	]),
 	"path": ["memory", "workspace"],
 } if {
-	workspace := facts.at(["facts", "memory", "workspace_bytes"])
-	facts.is_count(workspace)
-	not facts.at_most(workspace, limits.bytes("workspace_mib"))
+	workspace := input.facts.memory.workspace_bytes
+	is_number(workspace)
+	not within(workspace)
 }
+
+within(size) if size <= limits.current.workspace_mib * 1048576

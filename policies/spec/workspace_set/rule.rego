@@ -32,7 +32,7 @@ findings contains {
 	"path": ["memory", "workspace"],
 } if {
 	count(needing) > 0
-	facts.at(["facts", "memory", "workspace_bytes"]) in {null, 0}
+	input.facts.memory.workspace_bytes in {null, 0}
 }
 
 needing := [target.id |

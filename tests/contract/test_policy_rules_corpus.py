@@ -1,0 +1,122 @@
+"""Every document of the corpus, through both engines: the rules that are expected complain, and in the same words."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.support.policies import opa_binary
+from tests.support.policy_corpus import KINDS, STAGES, cases, policies
+from trtops.digest import digest_of
+from trtops.policy.embedded import EmbeddedEngine
+from trtops.policy.opa import start
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from tests.support.policy_corpus import Case
+    from trtops.policy.port import Answer, PolicyEngine, PolicySet
+    from trtops.policy.verdict import Stage
+
+CASES: dict[Stage, tuple[Case, ...]] = {stage: tuple(cases(stage)) for stage in STAGES}
+EVERY = [case for found in CASES.values() for case in found]
+SETTLED = {
+    "spec.preflight_warnings",
+    "evidence.baseline_comparable",
+    "evidence.measurement_quiet",
+    "release.targets_kept",
+}
+"""Rules that warn."""
+
+
+@pytest.fixture(scope="module")
+def loaded(tmp_path_factory: pytest.TempPathFactory) -> PolicySet:
+    return policies(tmp_path_factory.mktemp("corpus"))
+
+
+@pytest.fixture(scope="module")
+def embedded(loaded: PolicySet) -> Iterator[PolicyEngine]:
+    engine = EmbeddedEngine(loaded)
+    yield engine
+    engine.close()
+
+
+def _complaints(answer: Mapping[str, Answer]) -> set[str]:
+    return {rule.partition(".")[2] for rule, values in answer.items() if values[0]}
+
+
+def _words(answer: Mapping[str, Answer]) -> dict[str, list[str]]:
+    """Findings as sorted text, since engines order them in their own ways."""
+    return {rule: sorted(str(sorted(finding.items())) for finding in values[0]) for rule, values in answer.items()}
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_the_embedded_engine_says_what_is_expected(stage: Stage, embedded: PolicyEngine) -> None:
+    answers = embedded.evaluate(stage, [case.document for case in CASES[stage]])
+    wrong = {
+        case.id: sorted(found)
+        for case, answer in zip(CASES[stage], answers, strict=True)
+        if (found := _complaints(answer)) != case.expected
+    }
+    assert wrong == {}
+
+
+@pytest.mark.service
+@pytest.mark.parametrize("stage", STAGES)
+def test_opa_says_the_same_word_for_word(stage: Stage, loaded: PolicySet, embedded: PolicyEngine) -> None:
+    documents = [case.document for case in CASES[stage]]
+    opa = start(loaded, opa_binary())
+    try:
+        theirs = opa.evaluate(stage, documents)
+    finally:
+        opa.close()
+    ours = embedded.evaluate(stage, documents)
+    different = {
+        case.id: (_words(one), _words(other))
+        for case, one, other in zip(CASES[stage], ours, theirs, strict=True)
+        if _words(one) != _words(other)
+    }
+    assert different == {}
+
+
+def test_every_finding_can_be_reported(loaded: PolicySet, embedded: PolicyEngine) -> None:
+    for stage in STAGES:
+        for answer in embedded.evaluate(stage, [case.document for case in CASES[stage]]):
+            assert set(answer) == {rule.id for rule in loaded.of_stage(stage)}
+            for (findings,) in answer.values():
+                for finding in findings:
+                    assert set(finding) <= {"message", "path", "document", "fix"}
+                    assert isinstance(finding["message"], str)
+                    assert finding["message"]
+                    assert all(isinstance(key, str | int) for key in finding["path"])
+                    assert finding.get("document", "runtime") == "runtime"
+
+
+def test_every_rule_is_broken_in_every_way(loaded: PolicySet) -> None:
+    ways = {(f"{case.stage}.{case.rule}", case.kind) for case in EVERY}
+    assert ways == {(rule.id, kind) for rule in loaded.rules for kind in KINDS}
+
+
+def test_a_mutation_for_each_rule_is_denied_by_that_rule_and_no_other(loaded: PolicySet) -> None:
+    """In the stages that a person writes for, what was written was changed, and not the finished input."""
+    single = {
+        f"{case.stage}.{case.rule}"
+        for case in EVERY
+        if case.kind == "bad"
+        and case.expected == {case.rule}
+        and (case.authored or case.stage == "release" or case.rule == "preflight_warnings")
+    }
+    assert single == {rule.id for rule in loaded.rules}
+
+
+def test_rules_that_only_warn_are_known(loaded: PolicySet) -> None:
+    assert {rule.id for rule in loaded.rules if rule.metadata.severity != "deny"} == SETTLED
+
+
+def test_no_document_is_another_s_copy() -> None:
+    seen: dict[str, str] = {}
+    for case in EVERY:
+        identity = f"{case.stage} {digest_of(case.document)}"
+        assert seen.setdefault(identity, case.id) == case.id
+    assert len(seen) >= 200

@@ -169,3 +169,16 @@ def test_policy_is_read_off_the_spec() -> None:
     assert policy.delay == pytest.approx(0.05)  # half of the timeout
     assert policy.ageing == pytest.approx(0.025)
     assert Policy.of(Batching(), max_batch=16).max_batch == 1
+
+
+def test_sweeping_out_the_dead_loses_nobody() -> None:
+    state, engine = build(Policy(max_batch=512, delay=1.0, max_size=4096, timeout=5.0))
+    tickets = [Ticket(deadline=100.0 + index if index % 3 else None) for index in range(600)]
+    for index, ticket in enumerate(tickets):
+        offer(state, engine, (), ticket, index / 1e6)
+    for index, ticket in enumerate(tickets):
+        if index % 4:
+            assert cancel(state, ticket)
+    (launch,) = launches(state, 2.0)
+    assert launch.tickets == tuple(tickets[::4])
+    assert state.live == 150

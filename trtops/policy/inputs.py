@@ -35,7 +35,7 @@ class StageInput(Value):
         tier: its label ``tier``; ``bronze`` where it has none.
     """
 
-    model_config = ConfigDict(populate_by_name=True)
+    model_config = ConfigDict(populate_by_name=True, json_schema_serialization_defaults_required=True)
 
     environment: str
     engine: str

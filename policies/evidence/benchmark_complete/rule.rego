@@ -38,14 +38,15 @@ findings contains {
 findings contains {
 	"message": sprintf("batch size %s was run %s times, tier %s needs %s", [
 		text.number(row.batch),
-		text.number(row.runs),
+		text.number(runs),
 		limits.tier,
 		text.number(limits.value("benchmark_runs")),
 	]),
 	"path": ["benchmark", "rows", index, "runs"],
 } if {
 	some index, row in measured.rows
+	runs := row.runs
 	facts.is_count(row.batch)
-	facts.is_count(row.runs)
-	not facts.at_least(row.runs, limits.value("benchmark_runs"))
+	facts.is_count(runs)
+	not facts.at_least(runs, limits.value("benchmark_runs"))
 }

@@ -33,9 +33,11 @@ map(path) := value if {
 malformed(needs) := {finding |
 	some need in needs
 	value := object.get(input, need.fact, missing)
-	not type_name(value) in types[need.kind]
-	not is_refined(value, need.kind)
-	finding := placed(describe(need.fact, value, need.kind), need.path, need)
+	kind := object.get(need, "kind", "known")
+	enough := object.get(types, kind, set())
+	not type_name(value) in enough
+	not is_refined(value, kind)
+	finding := placed(describe(need.fact, value, kind), need.path, need)
 }
 
 # The same for each element of a list: `within` is {"fact": its path in the input, "path": its path in the document},
@@ -45,10 +47,12 @@ malformed_each(within, wants) := {finding |
 	is_object(element)
 	some want in wants
 	value := object.get(element, want.fact, missing)
-	not type_name(value) in types[want.kind]
-	not is_refined(value, want.kind)
+	kind := object.get(want, "kind", "known")
+	enough := object.get(types, kind, set())
+	not type_name(value) in enough
+	not is_refined(value, kind)
 	path := array.concat(array.concat(within.path, [index]), want.path)
-	finding := placed(describe(want.fact, value, want.kind), path, within)
+	finding := placed(describe(want.fact, value, kind), path, within)
 }
 
 # A finding, in the document that `origin` names.
@@ -104,7 +108,7 @@ is_refined(value, kind) if {
 	}
 }
 
-# Types that are enough for a kind; every kind is here.
+# Types that are enough for a kind; every kind is here. Of one that is not, no value is.
 types := {
 	"boolean": {"boolean"},
 	"count": set(),

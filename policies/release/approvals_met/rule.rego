@@ -90,23 +90,25 @@ objection(approval) := "it approves another release" if {
 objection(approval) := "its key may not approve here" if {
 	approval.valid == true
 	current(approval)
-	not holders[approval.key]
+	not held(approval)
 }
 
 objection(approval) := "it is by an author" if {
 	approval.valid == true
 	current(approval)
-	holders[approval.key]
+	held(approval)
 	own(approval)
 }
 
 objection(approval) := "it is too old, or from the future" if {
 	approval.valid == true
 	current(approval)
-	holders[approval.key]
+	held(approval)
 	not own(approval)
 	not timely(approval)
 }
+
+held(approval) if holders[approval.key]
 
 current(approval) if approval.over == facts.at(["release", "identity"])
 

@@ -15,11 +15,12 @@ package trtops.release.pointer_consistent
 import data.trtops.lib.facts
 import data.trtops.lib.text
 
+# What the pointer says, and what was judged.
 pairs := {
-	"engine_release": {"pointer": ["binding", "engine_release"], "judged": ["release", "identity"]},
-	"config_release": {"pointer": ["binding", "config_release"], "judged": ["config", "identity"]},
-	"environment": {"pointer": ["config", "environment"], "judged": ["environment"]},
-	"engine": {"pointer": ["config", "engine"], "judged": ["engine"]},
+	"engine_release": [["binding", "engine_release"], ["release", "identity"]],
+	"config_release": [["binding", "config_release"], ["config", "identity"]],
+	"environment": [["config", "environment"], ["environment"]],
+	"engine": [["config", "engine"], ["engine"]],
 }
 
 needs := [
@@ -33,8 +34,8 @@ findings contains {
 	"message": sprintf("the %s that is pointed to is not the one that was judged", [key]),
 	"path": [key],
 } if {
-	some key, pair in pairs
-	not same(facts.at(pair.pointer), facts.at(pair.judged))
+	some key, [pointer, judged] in pairs
+	not same(facts.at(pointer), facts.at(judged))
 }
 
 findings contains {

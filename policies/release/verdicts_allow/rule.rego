@@ -26,7 +26,7 @@ findings contains {
 	"path": given.path,
 } if {
 	some given in verdicts
-	not facts.part(given.verdict, ["decision"]) in {"allow", "warn"}
+	not lets_through(given)
 }
 
 findings contains {
@@ -34,7 +34,7 @@ findings contains {
 	"path": given.path,
 } if {
 	some given in verdicts
-	facts.part(given.verdict, ["decision"]) in {"allow", "warn"}
+	lets_through(given)
 	facts.part(given.verdict, ["stage"]) != given.stage
 }
 
@@ -44,8 +44,8 @@ findings contains {
 } if {
 	some given in verdicts
 	facts.at(["environment"]) != "local"
-	facts.part(given.verdict, ["decision"]) in {"allow", "warn"}
-	not elsewhere(facts.part(given.verdict, ["environment"]))
+	lets_through(given)
+	not elsewhere(given)
 }
 
 findings contains {
@@ -54,8 +54,8 @@ findings contains {
 } if {
 	some given in verdicts
 	facts.at(["environment"]) != "local"
-	facts.part(given.verdict, ["decision"]) in {"allow", "warn"}
-	not by_opa(given.verdict)
+	lets_through(given)
+	not by_opa(given)
 }
 
 verdicts contains {
@@ -76,14 +76,16 @@ verdicts contains {
 	some index, artifact in facts.list(["release", "artifacts"])
 }
 
-elsewhere(environment) if {
-	is_string(environment)
-	environment != "local"
+lets_through(given) if given.verdict.decision in {"allow", "warn"}
+
+elsewhere(given) if {
+	is_string(given.verdict.environment)
+	given.verdict.environment != "local"
 }
 
-by_opa(verdict) if {
-	is_string(verdict.engine)
-	regex.match(`^opa( |$)`, verdict.engine)
+by_opa(given) if {
+	is_string(given.verdict.engine)
+	regex.match(`^opa( |$)`, given.verdict.engine)
 }
 
 default decision(_) := "not at hand"

@@ -44,7 +44,7 @@ findings contains {
 	some index, plugin in facts.list(["facts", "plugins"])
 	is_string(plugin.library)
 	is_string(plugin.sha256)
-	not plugin.sha256 in {library.sha256 | some library in data.plugins.libraries}
+	not reviewed(plugin)
 }
 
 findings contains {
@@ -54,8 +54,15 @@ findings contains {
 	some index, plugin in facts.list(["facts", "plugins"])
 	plugin.library == null
 	is_string(plugin.name)
-	not plugin.name in {name | some name in data.plugins.builtin}
+	not builtin(plugin)
 }
+
+reviewed(plugin) if {
+	some library in data.plugins.libraries
+	library.sha256 == plugin.sha256
+}
+
+builtin(plugin) if plugin.name in data.plugins.builtin
 
 findings contains {
 	"message": "the plugin has neither a name nor a library",

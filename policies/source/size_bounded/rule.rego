@@ -32,15 +32,16 @@ findings contains finding if {
 findings contains {
 	"message": sprintf("the %s is %s, tier %s allows %s", [
 		sources.role(source),
-		text.bytes(source.size_bytes),
+		text.bytes(size),
 		limits.tier,
 		text.bytes(limits.bytes("model_mib")),
 	]),
 	"path": sources.path(source),
 } if {
 	some source in facts.list(["facts", "sources"])
-	facts.is_count(source.size_bytes)
-	not facts.at_most(source.size_bytes, limits.bytes("model_mib"))
+	size := source.size_bytes
+	facts.is_count(size)
+	not facts.at_most(size, limits.bytes("model_mib"))
 }
 
 findings contains {

@@ -29,12 +29,13 @@ findings contains finding if {
 }
 
 findings contains {
-	"message": sprintf("backend %s is not allowed here; allowed are %s", [target.backend, concat(", ", allowed)]),
+	"message": sprintf("backend %s is not allowed here; allowed are %s", [backend, concat(", ", allowed)]),
 	"path": ["targets", index, "backend"],
 } if {
 	some index, target in facts.list(["facts", "targets"])
-	is_string(target.backend)
-	not target.backend in allowed
+	backend := target.backend
+	is_string(backend)
+	not backend in allowed
 }
 
 findings contains {
@@ -47,7 +48,7 @@ findings contains {
 	not maintained(target)
 }
 
-allowed := [backend | some backend in environments.of(data.backends).allowed]
+allowed := [name | some name in environments.of(data.backends).allowed]
 
 maintained(target) if {
 	facts.is_kind(target.version_numbers, "list of counts")

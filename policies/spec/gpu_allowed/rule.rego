@@ -29,12 +29,13 @@ findings contains finding if {
 }
 
 findings contains {
-	"message": sprintf("%s with compute capability %s is no GPU of the fleet", [named(target.gpu), capability(target.gpu)]),
+	"message": sprintf("%s with compute capability %s is no GPU of the fleet", [named(gpu), capability(gpu)]),
 	"path": ["targets", index, "gpu"],
 } if {
 	some index, target in facts.list(["facts", "targets"])
-	is_object(target.gpu)
-	not known(target.gpu)
+	gpu := target.gpu
+	is_object(gpu)
+	not known(gpu)
 }
 
 findings contains {

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -15,12 +17,14 @@ from trtops.cli.options import (
     OpaUrlOption,
     PolicyEngineOption,
     RebuildOption,
+    ReportFormat,
     TargetOption,
     named,
 )
 from trtops.cli.start import style, workspace
 
 if TYPE_CHECKING:
+    from trtops.report.checks import CheckReport
     from trtops.workflow.build import TargetBuild
     from trtops.workflow.check import Checked
     from trtops.workflow.measure import Measured, Want
@@ -114,9 +118,20 @@ def check(
     environment: EnvironmentOption = None,
     policy_engine: PolicyEngineOption = None,
     opa_url: OpaUrlOption = None,
+    changed_since: Annotated[
+        str | None,
+        typer.Option("--changed-since", metavar="REF", help="Only what differs from the merge base with REF."),
+    ] = None,
     policies_from: Annotated[
         str | None,
         typer.Option("--policies-from", metavar="REF", help="Judge by the policies of this git revision."),
+    ] = None,
+    form: Annotated[
+        ReportFormat, typer.Option("--format", "-f", help="What is printed.", show_default=False)
+    ] = ReportFormat.text,
+    output: Annotated[
+        list[str] | None,
+        typer.Option("--output", metavar="FORMAT=FILE", help="Also write a report there; may be given again."),
     ] = None,
     json: JsonOption = False,
 ) -> int:
@@ -125,31 +140,32 @@ def check(
     Exit codes: 0 allowed, 1 denied, 2 could not decide.
     """
     from trtops.errors import TrtopsError
-    from trtops.report import jsonout, text
-    from trtops.workflow.check import check as run
-    from trtops.workflow.check import folders_of
-    from trtops.workflow.judge import open_gate
+    from trtops.report.checks import COMMAND, CheckReport, Failure
+    from trtops.workflow.outputs import parse_outputs, write_outputs
+    from trtops.workflow.review import review
 
+    outputs = parse_outputs(output or ())
+    wanted = ReportFormat.json if json else form
     flags = {"environment": environment, "engine": named(policy_engine), "opa_url": opa_url}
-    checked: list[Checked] = []
-    codes = [0]
-    with (
-        workspace(flags, quiet=json) as here,
-        open_gate(here, policies_from=policies_from) as gate,
-    ):
-        for folder in folders_of(here, engines or ()):
-            try:
-                checked.append(run(here, folder, gate))
-            except TrtopsError as error:  # noqa: PERF203 - one wrong engine hides no other
-                codes.append(complain(error))
-    verdicts = [verdict for one in checked for verdict in one.verdicts]
-    if json:
-        say(jsonout.verdicts(verdicts))
-    else:
-        for verdict in verdicts:
-            say(text.verdict(verdict, style()))
-    codes += [1 for one in checked if one.denied]
-    return max(codes)
+    try:
+        with workspace(flags, quiet=wanted is not ReportFormat.text) as here:
+            report = review(here, engines or (), policies_from=policies_from, changed_since=changed_since)
+    except TrtopsError as error:
+        report = CheckReport(failures=(Failure(COMMAND, error),))
+    show_check(report, wanted)
+    return max([report.exit_code, *(complain(error) for error in write_outputs(report, outputs))])
+
+
+def show_check(report: CheckReport, form: ReportFormat) -> None:
+    """Print a report; as text, what could not be decided goes to standard error."""
+    from trtops.report import text
+    from trtops.workflow.outputs import render
+
+    if form is not ReportFormat.text:
+        say(render(report, form.value))
+        return
+    say(text.check(report, style(), errors=False))
+    sys.stderr.write(text.check_errors(report, text.Style.of(sys.stderr, os.environ)))
 
 
 @guarded

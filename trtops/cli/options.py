@@ -17,6 +17,17 @@ class PolicyEngine(str, Enum):
     embedded = "embedded"
 
 
+class ReportFormat(str, Enum):
+    """How a check's report is written."""
+
+    text = "text"
+    json = "json"
+    sarif = "sarif"
+    junit = "junit"
+    github = "github"
+    markdown = "markdown"
+
+
 EngineArgument = Annotated[str, typer.Argument(metavar="ENGINE", help="Name of an engine, or its folder.")]
 EnginesArgument = Annotated[
     list[str] | None, typer.Argument(metavar="[ENGINE]...", help="Names or folders of engines; none: all of them.")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from trtops.errors import InputError, Location
+from trtops.report.checks import shortened
 from trtops.report.escape import visible
 
 if TYPE_CHECKING:
@@ -12,6 +13,10 @@ if TYPE_CHECKING:
 
     from trtops.errors import TrtopsError
     from trtops.policy.verdict import Finding, SourceLocation, Verdict
+    from trtops.report.checks import CheckReport
+
+_LINES = 50
+"""So many lines of one notice: a log is read by people."""
 
 
 def _data(text: str) -> str:
@@ -65,6 +70,22 @@ def error(value: TrtopsError) -> str:
     place = value.where if isinstance(value.where, Location) else None
     head = f"{value.where}: " if value.where and place is None else ""
     return _command("error", place, type(value).__name__, _with_fix(f"{head}{value.what}", value.fix))
+
+
+def check(report: CheckReport) -> str:
+    """Findings and errors as annotations, and notices of what was looked at and what changed policies would do."""
+    parts = [verdicts(report.verdicts)]
+    for subjects, reason in report.grouped_failures():
+        parts.append(error(reason))
+        if len(subjects) > 1:
+            parts.append(_command("notice", None, "not decided", shortened(subjects, _LINES)))
+    if report.change is not None:
+        parts.append(_command("notice", None, "trtops check", "\n".join([report.headline, *report.scope()])))
+    if report.proposal is not None:
+        lines = [*report.proposed()]
+        more = [f"and {len(lines) - _LINES} more"] if len(lines) > _LINES else []
+        parts.append(_command("notice", None, "change to policies", "\n".join([*lines[:_LINES], *more])))
+    return "".join(parts)
 
 
 def _with_fix(message: str, fix: str | None) -> str:

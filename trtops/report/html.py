@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 from trtops.report import tables
 from trtops.report.escape import visible
+from trtops.report.labels import label
 from trtops.report.numbers import instant, latency, rate, size
 from trtops.report.plots import Axes, Mark, Series, plot
-from trtops.report.text import label
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from trtops.evidence import Evidence
     from trtops.policy.verdict import Verdict
     from trtops.release.documents import Binding
+    from trtops.report.checks import Change, CheckReport, Proposal
     from trtops.report.rows import StageRow
 
 
@@ -36,8 +37,59 @@ def _verdict(value: Verdict) -> dict[str, Any]:
     return {**body, "decision": value.decision}
 
 
+def check(report: CheckReport) -> str:
+    """Verdicts, what could not be decided, what was looked at, and what changed policies would do."""
+    change, proposal = report.change, report.proposal
+    return _document(
+        "Verdicts",
+        {
+            "verdicts": [_verdict(value) for value in report.verdicts],
+            "errors": [{"subject": failure.subject, **_error(failure.error)} for failure in report.failures],
+            "exit_code": report.exit_code,
+            "change": None if change is None else _change(change),
+            "proposal": None if proposal is None else _proposal(proposal),
+        },
+    )
+
+
+def _change(change: Change) -> dict[str, Any]:
+    return {
+        "ref": change.ref,
+        "base": change.base,
+        "engines": {name: [*reasons] for name, reasons in change.engines.items()},
+        "gone": [{"name": one.name, "renamed_to": one.renamed_to, "notes": [*one.notes]} for one in change.gone],
+        "later": [*change.later],
+    }
+
+
+def _proposal(proposal: Proposal) -> dict[str, Any]:
+    return {
+        "before": str(proposal.before),
+        "after": str(proposal.after) if proposal.after else None,
+        "edits": [*proposal.edits],
+        "engines": proposal.judged,
+        "note": proposal.note,
+        "errors": [{"subject": failure.subject, **_error(failure.error)} for failure in proposal.failures],
+        "effects": [
+            {
+                "subject": effect.subject,
+                "stage": effect.stage,
+                "rule": effect.rule,
+                "before": effect.before.model_dump(mode="json") if effect.before else None,
+                "after": effect.after.model_dump(mode="json") if effect.after else None,
+                "effect": str(effect),
+            }
+            for effect in proposal.effects
+        ],
+    }
+
+
 def error(value: TrtopsError) -> str:
     """An error with its class, exit code and parts."""
+    return _document("Error", _error(value))
+
+
+def _error(value: TrtopsError) -> dict[str, Any]:
     body: dict[str, Any] = {
         "error": type(value).__name__,
         "exit_code": value.exit_code,
@@ -52,7 +104,7 @@ def error(value: TrtopsError) -> str:
         ]
     if isinstance(value, BuildFailed):
         body["log"] = value.log
-    return _document("Error", body)
+    return body
 
 
 def _where(where: Location | str | None) -> dict[str, Any] | None:

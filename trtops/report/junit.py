@@ -9,10 +9,11 @@ from trtops.errors import InputError
 from trtops.report.escape import visible, visible_lines
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from trtops.errors import TrtopsError
     from trtops.policy.verdict import Finding, Verdict
+    from trtops.report.checks import CheckReport
     from trtops.report.rows import StageRow
 
 _HEAD = '<?xml version="1.0" encoding="UTF-8"?>\n'
@@ -54,6 +55,25 @@ def _case(value: Verdict, rule: str, findings: Sequence[Finding]) -> str:
     return _testcase(rule, f"{value.stage}.{value.subject}", inner)
 
 
+def check(report: CheckReport) -> str:
+    """Verdicts as :func:`verdicts`; a suite an engine that could not be decided; one of what the change does beside."""
+    suites = [_verdict(value) for value in report.verdicts]
+    suites += [(failure.subject, [_undecided(failure.subject, failure.error)]) for failure in report.undecided]
+    beside = [_testcase(name, "change", _output(words)) for name, words in _beside(report)]
+    return _suites([*suites, ("change", beside)] if beside else suites)
+
+
+def _beside(report: CheckReport) -> Iterator[tuple[str, list[str]]]:
+    if report.change is not None:
+        yield "scope", [*report.scope(), report.headline]
+    if report.proposal is not None:
+        yield "policies", [*report.proposed()]
+
+
+def _output(lines: Sequence[str]) -> str:
+    return f"      <system-out>{_body(chr(10).join(lines))}</system-out>\n"
+
+
 def _told(findings: Sequence[Finding]) -> str:
     texts = []
     for finding in findings:
@@ -79,11 +99,15 @@ def stages(rows: Sequence[StageRow], *, name: str) -> str:
 
 def error(value: TrtopsError, *, name: str) -> str:
     """One case that ended in an error: the document could not be judged."""
+    return _suites([(name, [_undecided(name, value)])])
+
+
+def _undecided(name: str, value: TrtopsError) -> str:
     text = str(value)
     if isinstance(value, InputError):
         text = "\n".join([text, *map(str, value.problems)])
     inner = f'      <error type="{type(value).__name__}" message="{_attribute(value.what)}">{_body(text)}</error>\n'
-    return _suites([(name, [_testcase(name, "trtops", inner)])])
+    return _testcase(name, "trtops", inner)
 
 
 def _testcase(name: str, classname: str, inner: str, seconds: float | None = None) -> str:

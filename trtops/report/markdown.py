@@ -5,20 +5,27 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
+from trtops.errors import InputError
 from trtops.report import tables
+from trtops.report.checks import shortened
 from trtops.report.escape import visible
+from trtops.report.labels import label
 from trtops.report.numbers import instant, size
-from trtops.report.text import label
+from trtops.report.rows import Table
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from trtops.errors import TrtopsError
     from trtops.evidence import Evidence
     from trtops.policy.verdict import Verdict
-    from trtops.report.rows import StageRow, Table
+    from trtops.report.checks import CheckReport
+    from trtops.report.rows import StageRow
 
 _SPECIAL = re.compile(r"[\\`*_{}\[\]#+!|<>~&$]")
 _LINK = re.compile(r"https://[A-Za-z0-9._~:/?#=%-]+")
+_DECISIONS = {"allow": "✅ allowed", "warn": "⚠️ allowed with warnings", "deny": "❌ denied"}
+_RESULTS = ("✅ allowed", "❌ denied", "❗ not decided")
 _MARKS = {"denied": "❌", "warning": "⚠️", "info": "ℹ️", "waived": "☑️"}  # noqa: RUF001 - emoji
 
 
@@ -43,7 +50,7 @@ def verdicts(values: Sequence[Verdict]) -> str:
 
 
 def _verdict(value: Verdict) -> str:
-    decision = {"allow": "✅ allowed", "warn": "⚠️ allowed with warnings", "deny": "❌ denied"}[value.decision]
+    decision = _DECISIONS[value.decision]
     judged = f"{len(value.rules)} rules of stage {value.stage}, {inline(value.engine)}"
     lines = [
         f"### {inline(value.subject)}: {decision}",
@@ -63,6 +70,40 @@ def _verdict(value: Verdict) -> str:
             link = f"<{finding.docs}>" if _LINK.fullmatch(finding.docs) else inline(finding.docs)
             lines.append(f"  - docs: {link}")
     return "\n".join(lines).rstrip() + "\n"
+
+
+def check(report: CheckReport) -> str:
+    """The result in a line, what was looked at, a table of engines; then each verdict that says something."""
+    parts = [f"## {_RESULTS[min(report.exit_code, 2)]}: {inline(report.headline)}"]
+    scope = [f"- {inline(line)}" for line in report.scope()]
+    parts += ["\n".join(scope)] if scope else []
+    parts += [table(_engines(report)).rstrip("\n")] if report.verdicts else []
+    for subjects, reason in report.grouped_failures():
+        parts.append(_undecided(subjects, reason))
+    parts += [_verdict(value).rstrip("\n") for value in report.verdicts if value.findings]
+    if report.proposal is not None:
+        head, *lines = report.proposed()
+        parts.append(f"### Change to policies\n\n{inline(head)}")
+        parts += ["\n".join(f"- {inline(line)}" for line in lines)] if lines else []
+    return "\n\n".join(parts) + "\n"
+
+
+def _engines(report: CheckReport) -> Table:
+    rows = tuple(
+        (value.subject, value.stage, _DECISIONS[value.decision], str(len(value.rules)), str(len(value.findings)))
+        for value in report.verdicts
+    )
+    return Table(("engine", "stage", "decision", "rules", "findings"), rows, frozenset({3, 4}))
+
+
+def _undecided(subjects: Sequence[str], reason: TrtopsError) -> str:
+    where = f"{inline(str(reason.where))}: " if reason.where else ""
+    lines = [f"### {inline(shortened(subjects))}: ❗ not decided", "", f"{where}{inline(reason.what)}", ""]
+    for problem in reason.problems if isinstance(reason, InputError) else ():
+        lines.append(f"- {inline(str(problem.location))}: {inline(problem.message)}")
+        lines += [f"  - fix: {inline(problem.fix)}"] if problem.fix else []
+    lines += [f"Fix: {inline(reason.fix)}"] if reason.fix else []
+    return "\n".join(lines).rstrip()
 
 
 def evidence(values: Sequence[Evidence]) -> str:

@@ -7,11 +7,13 @@ from typing import TYPE_CHECKING
 
 from trtops.errors import BuildFailed, InputError
 from trtops.report import tables
+from trtops.report.checks import COMMAND, shortened
 from trtops.report.escape import visible, visible_lines
+from trtops.report.labels import label, rank
 from trtops.report.numbers import instant, size
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
     from typing import TextIO
 
     from trtops.accuracy.values import AccuracyReport
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
     from trtops.evidence import Evidence
     from trtops.policy.verdict import Finding, Verdict
     from trtops.release.documents import Binding
+    from trtops.report.checks import CheckReport
     from trtops.report.rows import StageRow, Table
 
 _CODES = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33", "cyan": "36"}
@@ -71,7 +74,7 @@ PLAIN = Style()
 
 def verdict(value: Verdict, style: Style = PLAIN) -> str:
     """Findings as a linter shows them, those that deny first, then one line that sums up."""
-    ordered = sorted(value.findings, key=lambda finding: (_rank(finding), str(finding.location or ""), finding.rule))
+    ordered = sorted(value.findings, key=lambda finding: (rank(finding), str(finding.location or ""), finding.rule))
     lines = [line for finding in ordered for line in _finding(finding, style)]
     lines.append(_summary(value, style))
     return _joined(lines)
@@ -87,21 +90,10 @@ def brief(value: Verdict, style: Style = PLAIN) -> str:
 
 
 def _brief(subject: str, found: Sequence[Finding], style: Style) -> str:
-    first = min(found, key=_rank)
+    first = min(found, key=rank)
     tone = {"warning": "yellow", "info": "cyan", "waived": "dim"}[label(first)]
     more = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
     return f"{subject}: {style.paint(label(first), tone)} {visible(first.rule)}: {visible(first.message)}{more}"
-
-
-def _rank(finding: Finding) -> int:
-    if finding.blocking:
-        return 0
-    return 3 if finding.waived_by else 2 if finding.severity == "info" else 1
-
-
-def label(finding: Finding) -> str:
-    """What a finding means here: ``denied``, ``warning``, ``info`` or ``waived``."""
-    return ("denied", "warning", "info", "waived")[_rank(finding)]
 
 
 def _finding(finding: Finding, style: Style) -> list[str]:
@@ -139,6 +131,40 @@ def _summary(value: Verdict, style: Style) -> str:
         f"{visible(value.subject)}: {style.paint(decision, tone, 'bold')} by {rules}; {visible(value.engine)}, "
         f"environment {visible(value.environment)}, policies {value.policies.short}"
     )
+
+
+def check(report: CheckReport, style: Style = PLAIN, *, errors: bool = True) -> str:
+    """What a check found: what was looked at, verdicts, what could not be decided, what changed policies would do.
+
+    Args:
+        report: what was found.
+        style: how to write.
+        errors: whether to tell of what could not be decided; where they go elsewhere, :func:`check_errors` tells.
+    """
+    parts = [_section(report.scope())]
+    parts += [verdict(value, style) for value in report.verdicts]
+    if errors:
+        parts.append(check_errors(report, style))
+    parts.append(_section(report.proposed()))
+    if report.change is not None:
+        parts.append(_joined([visible(report.headline)]))
+    return "".join(parts)
+
+
+def _section(lines: Iterable[str]) -> str:
+    """A line, and what belongs to it below."""
+    shown = [visible(line) for line in lines]
+    return _joined(shown[:1] + [f"  {line}" for line in shown[1:]])
+
+
+def check_errors(report: CheckReport, style: Style = PLAIN) -> str:
+    """What a check could not decide, each reason once."""
+    parts = []
+    for subjects, reason in report.grouped_failures():
+        parts.append(error(reason, style))
+        if len(subjects) > 1 or (not reason.where and subjects != (COMMAND,)):
+            parts.append(_joined(_block("engines" if len(subjects) > 1 else "engine", shortened(subjects), style)))
+    return "".join(parts)
 
 
 def _plural(count: int, noun: str) -> str:

@@ -87,10 +87,11 @@ def folders_of(workspace: Workspace, names: Sequence[str]) -> tuple[Path, ...]:
             "there is no engine", where=str(workspace.root / ENGINES), fix="write one: trtops new NAME --model M.onnx"
         )
     found = [find_engine(workspace.root, name) for name in wanted]
-    return tuple(dict.fromkeys(_shown(folder) for folder in found))
+    return tuple(dict.fromkeys(shown(folder) for folder in found))
 
 
-def _shown(folder: Path) -> Path:
+def shown(folder: Path) -> Path:
+    """A folder as messages name it: relative to here where it is below."""
     relative = os.path.relpath(folder)
     return folder if relative.startswith("..") else Path(relative)
 
@@ -144,7 +145,23 @@ def tried(call: Callable[[], T]) -> T | TrtopsError:
 
 def _loaded(workspace: Workspace, folder: Path) -> Checked:
     engine = load_engine(folder, name=str(folder / ENGINE_FILE))
+    _named_as_folder(workspace.root, folder, engine)
     return Checked(folder, engine, runtime_of(folder, workspace.environment), None, None, ())
+
+
+def _named_as_folder(root: Path, folder: Path, engine: LoadedEngine) -> None:
+    """Refuse a spec that goes by another engine's name, and so by that one's waivers and channels.
+
+    Raises:
+        InputError: it does.
+    """
+    place = folder.absolute()
+    if place.parent == root.absolute() / ENGINES and place.name != engine.spec.name:
+        raise InputError(
+            f"the engine in {ENGINES}/{place.name} calls itself {engine.spec.name}",
+            where=engine.locate(("metadata", "name")),
+            fix=f"write `name: {place.name}`, or rename the folder: waivers and channels go by this name",
+        )
 
 
 def _inspected(workspace: Workspace, checked: Checked) -> Checked:

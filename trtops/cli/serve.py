@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -36,6 +37,10 @@ def serve(
     drain: Annotated[
         float, typer.Option("--drain", metavar="SECONDS", help="What requests get after SIGTERM.", min=0)
     ] = 30.0,
+    socket: Annotated[
+        Path | None,
+        typer.Option("--socket", metavar="PATH", help="Also serve clients of this host by shared memory, here."),
+    ] = None,
     ready_json: Annotated[bool, typer.Option("--ready-json", help="Write the ready line as JSON.")] = False,
 ) -> int:
     """Serve what is released.
@@ -45,7 +50,7 @@ def serve(
     from trtops.workflow.serve import Listen
     from trtops.workflow.serve import serve as run
 
-    listen = Listen(host=host, port=port, control_port=control_port, drain=drain, ready_json=ready_json)
+    listen = Listen(host=host, port=port, control_port=control_port, drain=drain, ready_json=ready_json, socket=socket)
     with workspace({"environment": environment}, quiet=True) as here:
         return run(here, engines or (), listen)
 
@@ -58,17 +63,24 @@ def infer(
         typer.Option("--input", "-i", metavar="NAME=VALUE", help="x=@file.npy, x=random or x=random[8,3,48,192]."),
     ] = None,
     url: Annotated[str, typer.Option("--url", help="The server.")] = DEFAULT_URL,
+    socket: Annotated[
+        Path | None,
+        typer.Option("--socket", metavar="PATH", help="Ask by shared memory, through the socket of `trtops serve`."),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json-tensors", help="Send numbers as JSON, not as bytes.")] = False,
     seed: Annotated[int, typer.Option("--seed", help="Of random inputs.", min=0)] = 0,
     json: JsonOption = False,
 ) -> int:
     """Ask a server once, print the answer."""
-    from pathlib import Path
-
     from trtops.report import answers
     from trtops.workflow.infer import infer as run
+    from trtops.workflow.infer import infer_shared
 
-    answer = run(url, Path(engine).name, inputs or (), binary=not as_json, seed=seed)
+    name = Path(engine).name
+    if socket is not None:
+        answer = infer_shared(socket, name, inputs or (), seed=seed)
+    else:
+        answer = run(url, name, inputs or (), binary=not as_json, seed=seed)
     if json:
         say(answers.as_json(answer.outputs, seconds=answer.seconds))
     else:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from trtops.errors import TrtopsError
 from trtops.executor.port import EngineInfo, Outcome
@@ -13,13 +13,30 @@ from trtops.tensor import TensorInfo
 from trtops.transport.client import Client
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable, Mapping
     from pathlib import Path
 
     from trtops.executor.port import Request
     from trtops.transport.call import Reply
 
 log = logging.getLogger(__name__)
+
+
+def infos_of(catalogue: Iterable[Mapping[str, Any]]) -> tuple[EngineInfo, ...]:
+    """The engines of a catalogue, as :class:`trtops.executor.attach.Attachment` writes it."""
+    return tuple(
+        EngineInfo(
+            name=plain["name"],
+            generation=plain["generation"],
+            version=plain["version"],
+            digest=plain["digest"],
+            backend=plain["backend"],
+            inputs=tuple(TensorInfo.model_validate(tensor) for tensor in plain["inputs"]),
+            outputs=tuple(TensorInfo.model_validate(tensor) for tensor in plain["outputs"]),
+            max_batch=plain["max_batch"],
+        )
+        for plain in catalogue
+    )
 
 
 class RemoteEngines:
@@ -76,19 +93,7 @@ class RemoteEngines:
         Raises:
             Unavailable: the connection is gone.
         """
-        return tuple(
-            EngineInfo(
-                name=plain["name"],
-                generation=plain["generation"],
-                version=plain["version"],
-                digest=plain["digest"],
-                backend=plain["backend"],
-                inputs=tuple(TensorInfo.model_validate(tensor) for tensor in plain["inputs"]),
-                outputs=tuple(TensorInfo.model_validate(tensor) for tensor in plain["outputs"]),
-                max_batch=plain["max_batch"],
-            )
-            for plain in self._client.catalogue()
-        )
+        return infos_of(self._client.catalogue())
 
     def close(self) -> None:
         """Hang up; requests in flight get an error."""

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 import msgspec
 
 from trtops.errors import InputError, Unavailable
+from trtops.executor.attach import Attachment
 from trtops.executor.executor import Executor
 from trtops.serve.agent import Agent, Duty
 from trtops.serve.exchange import Limits
@@ -29,6 +30,7 @@ from trtops.serve.metrics import Exposition
 from trtops.serve.observe import ExecutorMeter
 from trtops.serve.routes import ControlRoutes, DataRoutes
 from trtops.serve.snapshot import Snapshots
+from trtops.transport.server import Server as Shared
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -59,6 +61,7 @@ class ServeSettings:
         settle: seconds that the ready line waits for the first engines at most.
         ready_json: whether the ready line is a JSON object.
         limits: bounds of what clients may ask for.
+        socket: where clients on this host connect for shared memory; None: nowhere.
     """
 
     duty: Duty
@@ -71,6 +74,7 @@ class ServeSettings:
     settle: float = 60.0
     ready_json: bool = False
     limits: Limits = field(default_factory=Limits)
+    socket: Path | None = None
 
 
 class Swaps:
@@ -210,9 +214,11 @@ async def _serve(settings: ServeSettings, engines: Engines, agent: Agent, meter:
         with suppress(ValueError, RuntimeError, NotImplementedError):  # not the main thread: somebody else stops us
             loop.add_signal_handler(number, stop.set)
     server = HttpServer(engines, agent, agent, lambda: agent.swaps, settings.limits, meter)
+    shared: Shared | None = None
     try:
         port = await server.listen(server.data, settings.host, settings.port)
         control = await server.listen(server.control, settings.control_host, settings.control_port)
+        shared = Shared(settings.socket, Attachment(engines)) if settings.socket is not None else None
         agent.start()
         await _settle(agent, settings.settle, stop)
         gc.collect()
@@ -226,6 +232,8 @@ async def _serve(settings: ServeSettings, engines: Engines, agent: Agent, meter:
         started = loop.time()
         await server.close(settings.drain)
         await loop.run_in_executor(None, agent.close)
+        if shared is not None:
+            await loop.run_in_executor(None, shared.close)
         left = max(0.0, settings.drain - (loop.time() - started))
         await loop.run_in_executor(None, partial(engines.close, drain=left))
     return 0

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 _SHAPE = re.compile(r"random(?:\[(\d+(?:,\d+)*)\])?")
 _DEFAULT_ROWS = 1
 MAX_FILE_BYTES = 256 << 20
+_SLOT_SPARE = 4096
+_SLOT_OUTPUT = 1 << 24
 
 
 @dataclass(frozen=True)
@@ -63,6 +65,40 @@ def infer(url: str, engine: str, texts: Sequence[str], *, binary: bool = True, s
     start = time.perf_counter()
     outputs = ask(url, engine, arrays, binary=binary, model=model)
     return Answer(model, outputs, time.perf_counter() - start)
+
+
+def infer_shared(path: Path, engine: str, texts: Sequence[str], *, seed: int = 0) -> Answer:
+    """Ask a server of this host once, by shared memory.
+
+    Args:
+        path: socket of the server.
+        engine: its name.
+        texts: as for :func:`infer`.
+        seed: of random inputs.
+
+    Raises:
+        InputError: as for :func:`infer`, or the engine is not served there.
+        Unavailable: nothing listens there, or it refuses this user.
+    """
+    from trtops.executor.remote import infos_of
+    from trtops.serve.client import Model
+    from trtops.transport.client import Client
+
+    with Client(path, slots=1) as asking:
+        found = {info.name: info for info in infos_of(asking.catalogue())}
+    info = found.get(engine)
+    if info is None:
+        raise InputError(
+            f"{engine} is not served there", where=str(path), fix=f"served: {', '.join(found) or 'nothing'}"
+        )
+    arrays = inputs_of(info.inputs, texts, seed)
+    rows = next(iter(arrays.values())).shape[0] if arrays else 1
+    wanted = sum(array.nbytes for array in arrays.values()) + _SLOT_SPARE * (len(arrays) + 1)
+    with Client(path, slots=1, input_bytes=wanted, output_bytes=_SLOT_OUTPUT) as client:
+        start = time.perf_counter()
+        reply = client.infer(engine, arrays, rows)
+        seconds = time.perf_counter() - start
+    return Answer(Model(engine, info.version, info.backend, info.inputs, info.outputs), reply.outputs, seconds)
 
 
 def inputs_of(infos: Sequence[TensorInfo], texts: Sequence[str], seed: int) -> dict[str, Array]:

@@ -10,6 +10,7 @@ from trtops.spec.engine import Server
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from pathlib import Path
 
     from trtops.workflow.workspace import Workspace
 
@@ -23,6 +24,7 @@ class Listen:
         control_host, control_port: of metrics and control calls.
         drain: seconds that requests in flight get after SIGTERM.
         ready_json: whether the ready line is a JSON object.
+        socket: where clients on this host connect for shared memory; None: nowhere.
     """
 
     host: str | None = None
@@ -31,6 +33,7 @@ class Listen:
     control_port: int = 0
     drain: float = 30.0
     ready_json: bool = False
+    socket: Path | None = None
 
 
 def serve(workspace: Workspace, names: Sequence[str], listen: Listen) -> int:
@@ -64,6 +67,7 @@ def serve(workspace: Workspace, names: Sequence[str], listen: Listen) -> int:
         control_port=listen.control_port,
         drain=listen.drain,
         ready_json=listen.ready_json,
+        socket=listen.socket,
     )
     return run(settings, registry=workspace.registry(), store=workspace.store)
 

@@ -328,6 +328,14 @@ def test_answers_that_are_none(tmp_path: Path, answers: list[Any], words: str) -
         gate.judge("spec", large())
 
 
+def test_a_message_that_sprintf_could_not_fill_in(tmp_path: Path) -> None:
+    policies = load_policies(repository(tmp_path))
+    finding = {"message": "workspace is %!d(string=much)", "path": []}
+    engine = Scripted({"spec.owner_present": ([],), "spec.workspace_bounded": ([finding],)})
+    with pytest.raises(Undecided, match="sprintf could not fill in"):
+        Gate(policies, engine, "local", TODAY).judge("spec", large())
+
+
 def test_good_answers_pass(tmp_path: Path) -> None:
     policies = load_policies(repository(tmp_path))
     engine = Scripted({"spec.owner_present": ([],), "spec.workspace_bounded": ([],)})

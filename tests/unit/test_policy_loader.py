@@ -121,6 +121,7 @@ def test_a_test_of_another_package(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("old", "new", "line", "words"),
     [
+        ("# METADATA\n", "# METADATA\n# title: one\n\n# METADATA\n", 4, "two"),
         ("# METADATA\n", "# Metadata\n", 1, "no `# METADATA` block"),
         ("#   severity: deny\n", "#   severity: denied\n", 6, "'denied'"),
         ("#   severity: deny\n", "", 6, "missing"),

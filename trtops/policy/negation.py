@@ -113,8 +113,6 @@ class _Judge:
         elif kind == "BoolExpr" and body["op"] == "Eq":
             for side in (body["lhs"], body["rhs"]):
                 yield from self._indices(side) if next(iter(side)) in _REFS else self.parts(side)
-        elif kind in ("BoolExpr", "Membership"):
-            yield from self._below(body)
         else:
             yield from self.parts(expression)
 

@@ -12,9 +12,11 @@ from onnx import helper
 from tests.support.builds import RANGES, engine_spec, files, linear, model_of, plan_for, ppocr, save, value
 from trtops.backend.select import backend as by_name
 from trtops.backend.select import known
+from trtops.build.precision import read_samples
+from trtops.build.protocol import SampleSource
 from trtops.build.runner import Built, build
 from trtops.digest import Digest
-from trtops.errors import BuildFailed, InputError, NotLoadable, Retryable, Unavailable
+from trtops.errors import BuildFailed, InputError, IntegrityError, NotLoadable, Retryable, Unavailable
 from trtops.spec.engine import EngineSpec, Precision, Target
 from trtops.store import Store
 
@@ -111,10 +113,45 @@ def test_operator_that_nobody_knows(backend: Backend, tmp_path: Path) -> None:
 
 def test_precision_is_never_ignored(backend: Backend) -> None:
     spec = engine_spec(backend.name)
-    for mode in ("fp16", "bf16", "int8", "fp8"):
+    refused = {"fake": set(), "onnxruntime": {"bf16", "fp8"}, "tensorrt_rtx": {"fp8"}}[backend.name]
+    for mode in ("fp32", "fp16", "bf16", "int8", "fp8"):
         refusal = backend.refusal(spec.targets[0], Precision(mode=mode))
-        assert backend.name == "fake" or mode in str(refusal)
-    assert backend.refusal(spec.targets[0], Precision()) is None
+        assert (mode in str(refusal)) is (mode in refused)
+
+
+@pytest.mark.parametrize("mode", ["fp16", "bf16", "int8"])
+def test_precision_is_built_and_told(backend: Backend, mode: str, tmp_path: Path) -> None:
+    spec = engine_spec(backend.name, precision={"mode": mode, "calibration": {"source": "random", "samples": 8}})
+    if backend.name == "fake" or backend.refusal(spec.targets[0], spec.precision):
+        pytest.skip("plays every precision, or builds none of this kind")
+    path = save(linear(), tmp_path / "model.onnx")
+    version = str(backend.status(spec.targets[0]).version)
+    source = SampleSource(uri="random", folder=str(tmp_path), count=8) if mode != "bf16" else None
+    digest = read_samples(source, path.read_bytes()).digest if source else None
+    wanted = plan_for(path, version, spec).model_copy(update={"calibration": digest})
+    built = build(wanted, model=path, store=Store(tmp_path / "store"), samples=source)
+    assert any(step.startswith(f"{mode}: ") for step in built.sidecar.steps)
+    assert [info.dtype for info in (*built.sidecar.inputs, *built.sidecar.outputs)] == ["float32", "float32"]
+    if not backend.status(_target(backend)).can_load:
+        return
+    session = backend.load(Store(tmp_path / "store").path(built.sidecar.artifact), built.sidecar)
+    x = np.random.default_rng(0).normal(size=(5, 4)).astype(np.float32)
+    from trtops.backend.onnxruntime import OnnxRuntimeBackend
+
+    wanted_y = OnnxRuntimeBackend(threads=1).reference(path).run({"x": x})["y"]
+    got = session.run({"x": x})["y"]
+    assert not np.array_equal(got, wanted_y)
+    np.testing.assert_allclose(got, wanted_y, atol={"fp16": 2e-3, "int8": 5e-2}[mode])
+
+
+def test_samples_that_were_not_planned_are_refused(tmp_path: Path) -> None:
+    spec = engine_spec("onnxruntime", precision={"mode": "fp16"})
+    path = save(linear(), tmp_path / "model.onnx")
+    version = str(by_name("onnxruntime").status(spec.targets[0]).version)
+    source = SampleSource(uri="random", folder=str(tmp_path))
+    with pytest.raises(IntegrityError, match="not those that were planned"):
+        build(plan_for(path, version, spec), model=path, store=Store(tmp_path / "store"), samples=source)
+    assert files(tmp_path / "store") == []
 
 
 def test_session_obeys_the_port(backend: Backend, tmp_path: Path) -> None:

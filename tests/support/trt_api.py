@@ -28,6 +28,7 @@ SEEDS = {
     "tensor": "ITensor",
     "registry": "IPluginRegistry",
     "severity": "ILogger.Severity",
+    "layer": "ILayer",
 }
 # Parameters annotated ``Any`` that are nothing of TensorRT's.
 OTHERS = {"cudart", "model", "log", "owner", "event", "stream", "graph", "pointer", "value"}

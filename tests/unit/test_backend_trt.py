@@ -224,7 +224,7 @@ def _one(operator: str, kind: int = TensorProto.FLOAT, **attributes: Any) -> onn
         ),
         (linear(), {"builder": {"plugins": [{"library": "x.so"}]}}, "builder.plugins", "'x.so' cannot be loaded"),
         (linear(), {"builder": {"hardware_compatible": True}}, "builder.hardware_compatible", "no hardware"),
-        (linear(), {"precision": {"mode": "int8"}}, None, "converts no model to int8"),
+        (linear(), {"precision": {"mode": "fp8"}}, None, "no pass converts a model to fp8"),
         (linear(), {"ranges": {"z": {"min": [1], "opt": [1], "max": [1]}}}, "profile 'default'", "dynamic input 'x'"),
         (linear(), {"ranges": {"x": {"min": [1], "opt": [1], "max": [1]}}}, "profile 'default'", r"min \[1\] does not"),
         (

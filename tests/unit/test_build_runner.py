@@ -237,8 +237,8 @@ def test_version_that_is_not_the_planned_one(plan: BuildPlan, model: Path, store
 def test_precision_that_the_backend_lacks_is_refused(model: Path, store: Store) -> None:
     from trtops.backend.versions import installed
 
-    spec = engine_spec("onnxruntime", precision={"mode": "fp16"})
-    with pytest.raises(BuildFailed, match="fp32 on a CPU, not fp16"):
+    spec = engine_spec("onnxruntime", precision={"mode": "bf16"})
+    with pytest.raises(BuildFailed, match="fp32, fp16, int8 on a CPU, not bf16"):
         build(plan_for(model, str(installed("onnxruntime")), spec), model=model, store=store)
     assert files(store.folder) == []
 

@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     from trtops.spec.engine import Precision, Profile, Target
 
 FORMAT = "application/vnd.onnx"
+# FP16 is stored as such and mostly computed in fp32 on a CPU. ONNX Runtime has no bfloat16 kernels there.
+_PRECISIONS = ("fp32", "fp16", "int8")
 _PROVIDERS = ["CPUExecutionProvider"]
 _DISTRIBUTIONS = ("onnxruntime", "onnxruntime-gpu")
 _FATAL = 4  # ONNX Runtime's severity scale: 0 verbose … 4 fatal; everything below comes as an exception as well
@@ -92,9 +94,9 @@ class OnnxRuntimeBackend:
     def refusal(self, target: Target, precision: Precision) -> str | None:
         """Why a precision cannot be built; None if it can."""
         del target
-        if precision.mode == "fp32":
+        if precision.mode in _PRECISIONS:
             return None
-        return f"ONNX Runtime builds fp32 on a CPU, not {precision.mode}"
+        return f"ONNX Runtime builds {', '.join(_PRECISIONS)} on a CPU, not {precision.mode}"
 
     def build(self, request: BuildRequest, progress: Callable[[Progress], None]) -> BuildResult:
         """Optimise the graph and write it.
@@ -102,32 +104,34 @@ class OnnxRuntimeBackend:
         Raises:
             BuildFailed: ONNX Runtime refuses the model; with its reason.
         """
-        if reason := self.refusal(request.target, request.precision):
-            raise BuildFailed(reason, fix="set precision.mode to fp32, or leave this target out")
-        ort = _library()
+        if refused := self.refusal(request.target, request.precision):
+            raise BuildFailed(refused, fix="choose one of these precisions, or leave this target out")
+        ort = library()
         progress(Progress(phase="optimise the graph"))
-        options = _options(ort, threads=1)
-        options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_ENABLE_EXTENDED
-        options.optimized_model_filepath = request.output
+        chosen = options(ort, threads=1)
+        chosen.graph_optimization_level = ort.GraphOptimizationLevel.ORT_ENABLE_EXTENDED
+        chosen.optimized_model_filepath = request.output
         try:
-            ort.InferenceSession(request.model, options, providers=_PROVIDERS)
+            ort.InferenceSession(request.model, chosen, providers=_PROVIDERS)
             progress(Progress(phase="read it back"))
-            built = ort.InferenceSession(request.output, _options(ort, threads=1), providers=_PROVIDERS)
+            built = ort.InferenceSession(request.output, options(ort, threads=1), providers=_PROVIDERS)
             inputs, outputs = _bindings(built)
         except InputError as error:
             raise BuildFailed(error.what, fix=error.fix) from error
         except Exception as error:
-            what = f"ONNX Runtime refuses the model: {_reason(error)}"
+            what = f"ONNX Runtime refuses the model: {reason(error)}"
             fix = "check the model with onnx.checker, and its opset against this ONNX Runtime"
             raise BuildFailed(what, fix=fix, log=str(error)) from error
-        notes = ("tf32 has no meaning on a CPU: computed in fp32",) if request.precision.tf32 else ()
+        notes = ["tf32 has no meaning on a CPU: computed in fp32"] if request.precision.tf32 else []
+        if request.precision.mode == "fp16":
+            notes.append("a CPU computes fp16 mostly in fp32: its accuracy here says little of a GPU's")
         return BuildResult(
             backend_version=str(ort.__version__),
             device=self.device(),
             inputs=inputs,
             outputs=outputs,
             format=FORMAT,
-            notes=notes,
+            notes=tuple(notes),
         )
 
     def load(self, artifact: Path, sidecar: Sidecar) -> Session:
@@ -138,14 +142,13 @@ class OnnxRuntimeBackend:
         """
         if sidecar.backend != self.name:
             raise NotLoadable(f"the engine is for {sidecar.backend}, this is {self.name}", where=str(artifact))
-        ort = _library()
+        ort = library()
         if not same_series(sidecar.backend_version, str(ort.__version__)):
             what = f"the engine was built by ONNX Runtime {sidecar.backend_version}, here is {ort.__version__}"
             series = ".".join(sidecar.backend_version.split(".")[:2])
             fix = f"install onnxruntime=={series}.*, or build and verify it again with {ort.__version__}"
             raise NotLoadable(what, where=str(artifact), fix=fix)
-        options = _options(ort, threads=self._threads)
-        return _open(ort, artifact, options, sidecar.profiles)
+        return _open(ort, artifact, options(ort, threads=self._threads), sidecar.profiles)
 
     def reference(self, model: Path) -> Session:
         """Load an original model file with every optimisation off: what accuracy is measured against.
@@ -153,10 +156,10 @@ class OnnxRuntimeBackend:
         Raises:
             NotLoadable: ONNX Runtime is not installed, or refuses the file.
         """
-        ort = _library()
-        options = _options(ort, threads=self._threads)
-        options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
-        return _open(ort, model, options, None)
+        ort = library()
+        chosen = options(ort, threads=self._threads)
+        chosen.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+        return _open(ort, model, chosen, None)
 
 
 class OnnxRuntimeSession:
@@ -198,8 +201,8 @@ class OnnxRuntimeSession:
             results = self._session.run(self._names, dict(inputs))
         except Exception as error:
             if type(error).__name__ in {"InvalidArgument", "RuntimeException"} and "alloc" not in str(error).lower():
-                raise InputError(f"the model refuses these inputs: {_reason(error)}") from error
-            raise Retryable(f"ONNX Runtime failed: {_reason(error)}") from error
+                raise InputError(f"the model refuses these inputs: {reason(error)}") from error
+            raise Retryable(f"ONNX Runtime failed: {reason(error)}") from error
         return dict(zip(self._names, results, strict=True))
 
     def close(self) -> None:
@@ -207,7 +210,12 @@ class OnnxRuntimeSession:
         self._session = None
 
 
-def _library() -> Any:  # noqa: ANN401 - no types
+def library() -> Any:  # noqa: ANN401 - no types
+    """The module ``onnxruntime``, silenced: what it has to say comes as an exception.
+
+    Raises:
+        NotLoadable: it cannot be imported.
+    """
     try:
         import onnxruntime as ort
     except ImportError as error:
@@ -216,21 +224,22 @@ def _library() -> Any:  # noqa: ANN401 - no types
     return ort
 
 
-def _options(ort: Any, *, threads: int) -> Any:  # noqa: ANN401 - no types
-    options = ort.SessionOptions()
-    options.log_severity_level = _FATAL
-    options.intra_op_num_threads = threads
-    options.inter_op_num_threads = 1
+def options(ort: Any, *, threads: int) -> Any:  # noqa: ANN401 - no types
+    """Options of a session: silent, with so many threads (0: one a core), which sleep while they wait."""
+    chosen = ort.SessionOptions()
+    chosen.log_severity_level = _FATAL
+    chosen.intra_op_num_threads = threads
+    chosen.inter_op_num_threads = 1
     # Threads that spin while they wait take the CPUs that the executor and the front ends need.
-    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
-    return options
+    chosen.add_session_config_entry("session.intra_op.allow_spinning", "0")
+    return chosen
 
 
 def _open(ort: Any, path: Path, options: Any, profiles: tuple[Profile, ...] | None) -> OnnxRuntimeSession:  # noqa: ANN401
     try:
         return OnnxRuntimeSession(ort.InferenceSession(str(path), options, providers=_PROVIDERS), profiles)
     except Exception as error:
-        what = f"ONNX Runtime {ort.__version__} cannot load the file: {_reason(error)}"
+        what = f"ONNX Runtime {ort.__version__} cannot load the file: {reason(error)}"
         raise NotLoadable(what, where=str(path), fix="build it again, and check the model with onnx.checker") from error
 
 
@@ -248,7 +257,7 @@ def _info(argument: Any) -> TensorInfo:  # noqa: ANN401 - no types
     return TensorInfo(name=argument.name, dtype=dtype, shape=shape)
 
 
-def _reason(error: Exception) -> str:
+def reason(error: Exception) -> str:
     """What ONNX Runtime says, on one line, without its prefix of codes and the paths of its sources."""
     text = " ".join(str(error).split())
     text = re.sub(r"^\[ONNXRuntimeError\] : \d+ : \w+ : ", "", text)

@@ -71,8 +71,11 @@ class TensorRtBackend:
 
     def refusal(self, target: Target, precision: Precision) -> str | None:
         """Why a precision cannot be built; None if it can."""
-        del target
-        return precision_refusal("TensorRT", precision)
+        try:
+            version = str(imported(self.name).__version__)
+        except Unavailable:
+            version = target.version or ""
+        return precision_refusal("TensorRT", precision, version)
 
     def build(self, request: BuildRequest, progress: Callable[[Progress], None]) -> BuildResult:
         """Build an engine.
@@ -81,7 +84,7 @@ class TensorRtBackend:
             BuildFailed: with TensorRT's reason in plain words.
         """
         if reason := self.refusal(request.target, request.precision):
-            raise BuildFailed(reason, fix="set precision.mode to fp32 or tf32, or leave this target out")
+            raise BuildFailed(reason, fix="choose another precision.mode, or leave this target out")
         status = self.status(request.target)
         if not status.can_build:
             raise BuildFailed(str(status.reason), fix="build it on a machine that has both")

@@ -78,7 +78,7 @@ class TensorRtRtxBackend:
     def refusal(self, target: Target, precision: Precision) -> str | None:
         """Why a precision cannot be built; None if it can."""
         del target
-        return precision_refusal("TensorRT for RTX", precision)
+        return precision_refusal("TensorRT for RTX", precision, None)
 
     def build(self, request: BuildRequest, progress: Callable[[Progress], None]) -> BuildResult:
         """Build an engine for the target's compute capability.
@@ -87,7 +87,7 @@ class TensorRtRtxBackend:
             BuildFailed: with the library's reason in plain words.
         """
         if reason := self.refusal(request.target, request.precision):
-            raise BuildFailed(reason, fix="set precision.mode to fp32 or tf32, or leave this target out")
+            raise BuildFailed(reason, fix="choose another precision.mode, or leave this target out")
         if request.builder.hardware_compatible:
             what = "TensorRT for RTX has no hardware compatibility"
             raise BuildFailed(what, where="builder.hardware_compatible", fix="take it out; add a target for each GPU")

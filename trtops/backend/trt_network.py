@@ -35,17 +35,40 @@ DATA_TYPES: Mapping[str, str] = {
     "BOOL": "bool",
     "FP8": "float8_e4m3",
 }
+# Layers of 8.6 that compute with numbers: what moves or casts them has no precision to hold.
+_COMPUTING = (
+    "ACTIVATION",
+    "CONVOLUTION",
+    "DECONVOLUTION",
+    "EINSUM",
+    "ELEMENTWISE",
+    "MATRIX_MULTIPLY",
+    "NORMALIZATION",
+    "POOLING",
+    "REDUCE",
+    "RESIZE",
+    "SCALE",
+    "SOFTMAX",
+    "UNARY",
+)
 Bindings = tuple[tuple[TensorInfo, ...], tuple[TensorInfo, ...]]
 
 
-def precision_refusal(library: str, precision: Precision) -> str | None:
+def precision_refusal(library: str, precision: Precision, version: str | None) -> str | None:
     """Why a precision cannot be built; None if it can.
 
-    TensorRT 11 and TensorRT for RTX take the precision that is written in the model, so no builder flag can make one.
+    The precision is written in the model file before the build (:mod:`trtops.build.precision`).
+
+    Args:
+        library: name for people.
+        precision: of the spec.
+        version: of the library, or the one that the target asks for; None: not known.
     """
-    if precision.mode in {"fp32", "tf32"}:
-        return None
-    return f"{library} builds the types that the model file has: this version converts no model to {precision.mode}"
+    if precision.mode == "fp8":
+        return f"no pass converts a model to fp8 for {library}"
+    if precision.mode == "bf16" and (version or "").partition(".")[0] == "8":
+        return f"{library} {version} has no bf16: its ONNX parser knows no such type"
+    return None
 
 
 def build_engine(
@@ -80,6 +103,7 @@ def build_engine(
     config = builder.create_builder_config()
     _set_memory(trt, builder, config, request.memory)
     _set_flags(trt, config, request.precision, request.builder)
+    _hold_types(trt, network, config, request.precision)
     configure(config)
     for profile in request.profiles:
         _add_profile(builder, config, profile, log, _dynamic_inputs(network))
@@ -232,6 +256,25 @@ def _set_flags(trt: Any, config: Any, precision: Precision, builder: Builder) ->
         config.set_flag(_required(trt, trt.BuilderFlag, "VERSION_COMPATIBLE", "builder.version_compatible"))
     if not builder.timing_cache:
         config.set_flag(_required(trt, trt.BuilderFlag, "DISABLE_TIMING_CACHE", "builder.timing_cache"))
+
+
+def _hold_types(trt: Any, network: Any, config: Any, precision: Precision) -> None:  # noqa: ANN401 - no types
+    """Have a version that picks types by speed (8.6) keep those of the model; strongly typed networks do so anyway."""
+    if hasattr(trt.NetworkDefinitionCreationFlag, "STRONGLY_TYPED"):
+        return
+    if precision.mode == "int8":
+        config.set_flag(trt.BuilderFlag.INT8)
+    if precision.mode != "fp16":
+        return
+    config.set_flag(trt.BuilderFlag.FP16)
+    config.set_flag(trt.BuilderFlag.OBEY_PRECISION_CONSTRAINTS)
+    computing = {getattr(trt.LayerType, name, None) for name in _COMPUTING}
+    for layer in (network.get_layer(index) for index in range(network.num_layers)):
+        outputs = [layer.get_output(place) for place in range(layer.num_outputs)]
+        if layer.type in computing and all(tensor.dtype == trt.DataType.FLOAT for tensor in outputs):
+            layer.precision = trt.DataType.FLOAT
+            for place in range(layer.num_outputs):
+                layer.set_output_type(place, trt.DataType.FLOAT)
 
 
 def _required(trt: Any, owner: Any, name: str, field: str) -> Any:  # noqa: ANN401 - TensorRT has no types

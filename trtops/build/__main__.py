@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 from trtops.backend.port import BuildRequest
 from trtops.backend.select import backend
 from trtops.build.passes import prepare
+from trtops.build.precision import read_samples
 from trtops.build.protocol import HEARTBEAT_SECONDS, Advanced, Alive, Done, Failed, Message, Request
 from trtops.digest import Digest
 from trtops.errors import BuildFailed, IntegrityError, StorageError, TrtopsError
@@ -99,6 +100,8 @@ def _build(request: Request, channel: _Channel) -> Done:
         raise IntegrityError(what, where=request.model, fix="fetch it again")
     folder = Path(request.folder)
     steps = prepare(data, folder / "model.onnx", repairs=plan.repairs, profiles=plan.profiles)
+    if builder.name != "fake":  # which plays every precision
+        steps += _in_precision(request, folder / "model.onnx", channel)
     result = builder.build(
         BuildRequest(
             target=plan.target,
@@ -112,6 +115,31 @@ def _build(request: Request, channel: _Channel) -> Done:
         channel.progress,
     )
     return Done(result=result, steps=(*steps, *result.notes))
+
+
+def _in_precision(request: Request, path: Path, channel: _Channel) -> tuple[str, ...]:
+    """Bring the prepared model into the plan's precision, in its place."""
+    from trtops.backend.port import Progress
+    from trtops.build.precision import MOST_RANGE_SAMPLES, convert, feeds_of
+    from trtops.store import write_durably
+
+    plan = request.plan
+    if plan.precision.mode in {"fp32", "tf32"}:
+        return ()
+    channel.progress(Progress(phase=f"convert the model to {plan.precision.mode}"))
+    data = path.read_bytes()
+    feeds = []
+    if (source := request.samples) is not None:
+        samples = read_samples(source, data)
+        if samples.digest != plan.calibration:
+            what = f"the samples are not those that were planned: expected {plan.calibration}, found {samples.digest}"
+            raise IntegrityError(what, where=source.uri, fix="plan the build again")
+        most = MOST_RANGE_SAMPLES if plan.precision.mode == "fp16" else None
+        feeds = feeds_of(samples, plan.profiles, most=most)
+    converted = convert(data, plan.precision, feeds)
+    if converted.data != data:
+        write_durably(path, [converted.data])
+    return converted.steps
 
 
 def _refuse(request: Request, builder: Backend) -> None:

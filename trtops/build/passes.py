@@ -11,6 +11,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from trtops.backend.versions import installed
 from trtops.errors import BuildFailed
 from trtops.store import write_durably
 
@@ -26,11 +27,18 @@ PASSES_VERSION = "1"
 _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_.+*/ ()-]*")
 
 
-def converters() -> dict[str, str]:
-    """Versions of what rewrites models, for :func:`trtops.build.plan.plan`. Reads package metadata, imports nothing."""
+def converters(mode: str = "fp32") -> dict[str, str]:
+    """Versions of what rewrites models, for :func:`trtops.build.plan.plan`. Reads package metadata, imports nothing.
+
+    Args:
+        mode: of the precision. ONNX Runtime measures ranges for ``fp16`` and quantizes for ``int8``.
+    """
     from importlib.metadata import version
 
-    return {"onnx": version("onnx"), "trtops-passes": PASSES_VERSION}
+    found = {"onnx": version("onnx"), "trtops-passes": PASSES_VERSION}
+    if mode in {"fp16", "int8"}:
+        found["onnxruntime"] = installed("onnxruntime", "onnxruntime-gpu") or ""
+    return found
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,20 @@ from trtops.digest import Value
 HEARTBEAT_SECONDS = 0.5
 
 
+class SampleSource(Value):
+    """Where calibration data, or samples to measure ranges on, are.
+
+    Attributes:
+        uri: ``random``, or ``file:`` with a path.
+        folder: that a relative path starts from.
+        count: the first so many only; None: all.
+    """
+
+    uri: str
+    folder: str
+    count: int | None = None
+
+
 class Request(Value):
     """What the child gets on its standard input.
 
@@ -21,12 +35,14 @@ class Request(Value):
         model: path of the source ONNX file; its digest is checked against the plan's.
         folder: a folder of the child's own; the engine is written there as ``engine``.
         address_space: bytes that the child may map; None: no limit.
+        samples: data that the precision needs; their digest is checked against the plan's.
     """
 
     plan: BuildPlan
     model: str
     folder: str
     address_space: int | None = None
+    samples: SampleSource | None = None
 
 
 class Alive(Value):

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from trtops.build.plan import BuildPlan
+    from trtops.build.protocol import SampleSource
     from trtops.store import Store
 
 SIDECAR = "sidecar"
@@ -81,6 +82,7 @@ def build(
     limits: Limits | None = None,
     on_progress: Callable[[Progress], None] | None = None,
     rebuild: bool = False,
+    samples: SampleSource | None = None,
 ) -> Built:
     """Build an engine, or find it in the store.
 
@@ -91,6 +93,7 @@ def build(
         limits: of the child process.
         on_progress: called from this thread, again and again while the build runs.
         rebuild: build even if it is there, and replace what is there.
+        samples: data that the plan's precision needs (:func:`trtops.build.precision.needs_samples`).
 
     Raises:
         BuildFailed: the builder refused, crashed, hung, ran out of memory or time; with its log.
@@ -105,7 +108,7 @@ def build(
     with _only_one(plan, store, limits, on_progress):
         if not rebuild and (sidecar := cached(plan, store)) is not None:
             return Built(sidecar=sidecar, cached=True, seconds=time.monotonic() - begin)
-        sidecar = _build(plan, model.absolute(), store, limits, on_progress)
+        sidecar = _build(plan, _Files(model.absolute(), samples), store, limits, on_progress)
     return Built(sidecar=sidecar, cached=False, seconds=time.monotonic() - begin)
 
 
@@ -165,12 +168,20 @@ def _only_one(plan: BuildPlan, store: Store, limits: Limits, on_progress: Callab
         lock.release()
 
 
+@dataclass(frozen=True, slots=True)
+class _Files:
+    """What a build reads."""
+
+    model: Path
+    samples: SampleSource | None
+
+
 def _build(
-    plan: BuildPlan, model: Path, store: Store, limits: Limits, on_progress: Callable[[Progress], None]
+    plan: BuildPlan, files: _Files, store: Store, limits: Limits, on_progress: Callable[[Progress], None]
 ) -> Sidecar:
     with _scratch(store) as folder:
         log = store.folder / "logs" / f"build-{plan.engine}-{plan.target.id}-{plan.key.short}.log"
-        done = _run(plan, model, folder, log, limits, on_progress)
+        done = _run(plan, files, folder, log, limits, on_progress)
         engine = folder / "engine"
         if not engine.is_file() or not engine.stat().st_size:
             raise BuildFailed("the builder says that it is done, but wrote no engine", where=str(log), log=_tail(log))
@@ -231,13 +242,13 @@ class _Child:
 
 def _run(
     plan: BuildPlan,
-    model: Path,
+    files: _Files,
     folder: Path,
     log: Path,
     limits: Limits,
     on_progress: Callable[[Progress], None],
 ) -> Done:
-    child = _start(plan, model, folder, log, limits)
+    child = _start(plan, files, folder, log, limits)
     end = time.monotonic() + limits.deadline_s
     try:
         while child.open and child.verdict is None:
@@ -256,9 +267,9 @@ def _run(
     raise _died(status, log, limits)
 
 
-def _start(plan: BuildPlan, model: Path, folder: Path, log: Path, limits: Limits) -> _Child:
+def _start(plan: BuildPlan, files: _Files, folder: Path, log: Path, limits: Limits) -> _Child:
     space = None if plan.target.backend in _MAPS_FREELY else limits.memory_bytes
-    request = Request(plan=plan, model=str(model), folder=str(folder), address_space=space)
+    request = Request(plan=plan, model=str(files.model), folder=str(folder), address_space=space, samples=files.samples)
     # The child's own folder is its working directory, so that no file of the caller's can shadow a module.
     package = str(Path(trtops.__file__).parent.parent)
     path = os.pathsep.join([package, *filter(None, [os.environ.get("PYTHONPATH")])])
@@ -353,7 +364,8 @@ def _end(child: _Child) -> None:
 
 def _died(status: int, log: Path, limits: Limits) -> BuildFailed:
     if status >= 0:
-        return _failure(f"the builder left with status {status} and no word", log, fix=None)
+        scarce = "" if limits.memory_bytes is None else f"; its memory was limited to {limits.memory_bytes} bytes"
+        return _failure(f"the builder left with status {status} and no word{scarce}", log, fix=None)
     try:
         name = signal.Signals(-status).name
     except ValueError:

@@ -12,7 +12,9 @@ if TYPE_CHECKING:
 
     from trtops.backend.port import Backend, BackendStatus, Progress
     from trtops.build.plan import BuildPlan
+    from trtops.build.protocol import SampleSource
     from trtops.build.runner import Built
+    from trtops.digest import Digest
     from trtops.release.documents import Provenance
     from trtops.spec.engine import Target
     from trtops.workflow.check import Checked
@@ -102,7 +104,15 @@ def _build(workspace: Workspace, checked: Checked, target: Target, *, rebuild: b
     kept = None if rebuild else _kept_provenance(workspace, wanted)
 
     def run(*, rebuild: bool) -> Built:
-        return build_engine(wanted, model=model, store=workspace.store, limits=limits, on_progress=say, rebuild=rebuild)
+        return build_engine(
+            wanted,
+            model=model,
+            store=workspace.store,
+            limits=limits,
+            on_progress=say,
+            rebuild=rebuild,
+            samples=samples_of(checked),
+        )
 
     # Loading an engine runs its code: a cached one that no builder key vouches for is built again.
     built = run(rebuild=rebuild or kept is None)
@@ -125,8 +135,38 @@ def plan_of(checked: Checked, target: Target, adapter: Backend, status: BackendS
         model=Digest("sha256", checked.spec.model.sha256),
         backend_version=status.version or "",
         device=adapter.device() if status.can_load else None,
-        converters=converters(),
+        calibration=_samples_digest(checked),
+        converters=converters(checked.spec.precision.mode),
     )
+
+
+def samples_of(checked: Checked) -> SampleSource | None:
+    """Data that decides what the spec's precision does to the model: calibration data, else the accuracy samples.
+
+    None where the precision needs none: FP32, or INT8 of a model that comes quantized.
+    """
+    from trtops.build.precision import needs_samples
+    from trtops.build.protocol import SampleSource
+
+    precision, accuracy = checked.spec.precision, checked.spec.accuracy
+    if not needs_samples(precision):
+        return None
+    folder = str(checked.folder.absolute())
+    if (given := precision.calibration) is not None:
+        return SampleSource(uri=given.source, folder=folder, count=given.samples)
+    if precision.mode == "int8":
+        return None
+    return SampleSource(uri=accuracy.samples if accuracy else "random", folder=folder)
+
+
+def _samples_digest(checked: Checked) -> Digest | None:
+    from trtops.accuracy import load_samples
+
+    source = samples_of(checked)
+    if source is None or checked.preflight is None:
+        return None
+    inputs = checked.preflight.model.inputs
+    return load_samples(source.uri, base=checked.folder, inputs=inputs, count=source.count).digest
 
 
 def _kept_provenance(workspace: Workspace, wanted: BuildPlan) -> tuple[Provenance, bytes] | None:

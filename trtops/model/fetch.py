@@ -115,7 +115,7 @@ def _download(uri: str, base: Path, store: Store, progress: Progress, expected: 
     except OSError as error:
         raise StorageError(
             f"the model could not be kept: {error.strerror or error}",
-            where=tempfile.gettempdir(),
+            where=tempfile.tempdir,  # gettempdir() would look for one again, in vain where the disk is full
             fix="free some space",
         ) from error
 

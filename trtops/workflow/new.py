@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 _CHUNK = 1 << 20
 _URI = re.compile(r"[a-z][a-z0-9+.-]+:")
+_ODD = re.compile(r"[^A-Za-z0-9._-]+")
 _NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 
 
@@ -75,12 +76,13 @@ def _inside(model: Path, folder: Path) -> Path:
     resolved, folder = model.resolve(), folder.resolve()
     if resolved.is_relative_to(folder):
         return resolved.relative_to(folder)
-    there = folder / model.name
+    name = _ODD.sub("-", model.name)  # policies take plain URIs only
+    there = folder / name
     if there.exists() and Digest.of_file(there) != Digest.of_file(model):
         raise InputError(
             f"{model} would be copied over another file", where=str(there), fix="remove or rename one of the two"
         )
-    return Path(model.name)
+    return Path(name)
 
 
 def _chunks(path: Path) -> Iterator[bytes]:

@@ -16,13 +16,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import yaml
 
 from tests.support.builds import linear, save
 from trtops.digest import Digest
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator
 
 CHECKOUT = Path(__file__).parents[2]
 READY_SECONDS = 60.0
@@ -310,9 +309,3 @@ def copy_of(template: Repository, root: Path) -> Repository:
     """A repository with the same files, its home included."""
     shutil.copytree(template.root, root, symlinks=True)
     return Repository(root, root / template.home.relative_to(template.root))
-
-
-def with_keys(text: str, changes: Mapping[str, Any]) -> str:
-    """A spec's text with top-level keys replaced; None removes one."""
-    data = yaml.safe_load(text) | changes
-    return yaml.safe_dump({key: value for key, value in data.items() if value is not None}, sort_keys=False)

@@ -9,7 +9,7 @@ import jsonschema
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pydantic import ValidationError
+from pydantic import TypeAdapter, ValidationError
 
 from tests.support import corpus_parts as parts
 from tests.support.policy_corpus import BUILDERS, changed
@@ -21,6 +21,7 @@ from trtops.policy.inputs_secrets import WITHHELD, is_reference, looks_secret, s
 from trtops.policy.inputs_source import source_input
 from trtops.policy.inputs_spec import spec_input
 from trtops.policy.verdict import Stage
+from trtops.release.documents import SecretPath
 from trtops.spec.engine import EngineSpec, RuntimeConfig
 
 STAGES: tuple[Stage, ...] = get_args(Stage)
@@ -114,14 +115,25 @@ def test_keys_that_only_look_like_it(key: str) -> None:
     assert not looks_secret(key)
 
 
-@pytest.mark.parametrize("value", ["secret:db/password", "secret:a/b", "secret:A.b-c_d/e.f"])
+@pytest.mark.parametrize("value", ["secret:db/password", "secret:token", "secret:a-b_c/d/e/f"])
 def test_references(value: str) -> None:
     assert is_reference(value)
 
 
 @pytest.mark.parametrize(
     "value",
-    ["secret:", "secret:a", "secret:a/", "secret:/b", "secret:a/b c", "secret:../x", "secret:a/b\n", "SECRET:a/b", 5],
+    [
+        "secret:",
+        "secret:a/b/c/d/e",
+        "secret:A/b",
+        "secret:a/",
+        "secret:/b",
+        "secret:a/b c",
+        "secret:../x",
+        "secret:a/b\n",
+        "SECRET:a/b",
+        5,
+    ],
 )
 def test_what_is_no_reference(value: object) -> None:
     assert not is_reference(value)
@@ -382,3 +394,13 @@ def test_only_the_place_of_a_released_secret_is_told() -> None:
     document = BUILDERS["release"]({"config": {"config.database.password": "hunter2"}})
     assert {"path": ["database", "password"], "key": "password", "kind": "plain"} in document["config"]["secrets"]
     assert "hunter2" not in json.dumps(document)
+
+
+@given(st.from_regex(r"[a-zA-Z0-9_./-]{1,12}", fullmatch=True))
+def test_a_reference_is_what_can_be_sealed(path: str) -> None:
+    try:
+        TypeAdapter(SecretPath).validate_python(path)
+        sealable = True
+    except ValidationError:
+        sealable = False
+    assert is_reference(f"secret:{path}") is sealable

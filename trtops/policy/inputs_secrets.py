@@ -21,7 +21,7 @@ Path = tuple[str | int, ...]
 WITHHELD = "(plain text, withheld)"
 """What stands in an input document in place of a secret that somebody wrote as text."""
 
-_REFERENCE = re.compile(r"secret:[A-Za-z0-9][A-Za-z0-9_.-]{0,127}/[A-Za-z0-9][A-Za-z0-9_.-]{0,127}")
+_REFERENCE = re.compile(r"secret:[a-z0-9][a-z0-9_-]{0,62}(?:/[a-z0-9][a-z0-9_-]{0,62}){0,3}")
 _SECRET_WORDS = re.compile(
     r"(?:^|_)(?:passwords?|passwds?|passphrases?|pass|pwd|tokens?|keys?|credentials?|creds?|secrets?)(?:_|\d|$)"
 )
@@ -59,7 +59,7 @@ def looks_secret(key: str) -> bool:
 
 
 def is_reference(value: object) -> bool:
-    """Tell whether a value is ``secret:NAME/KEY`` and nothing else."""
+    """Tell whether a value is ``secret:PATH`` (one to four segments, as sealed values are named) and nothing else."""
     return isinstance(value, str) and _REFERENCE.fullmatch(value) is not None
 
 
@@ -97,6 +97,8 @@ def _leaves(value: Any, path: Path, key: str, *, secret: bool) -> Iterator[tuple
 def _kind(value: object, *, secret: bool) -> SecretKind | None:
     if is_reference(value):
         return "reference"
+    if isinstance(value, str) and value.strip().lower().startswith("secret:"):
+        return "plain"  # it looks like a reference and can be none
     if isinstance(value, str) and _embeds_secret(value):
         return "embedded"
     if not secret or isinstance(value, bool):

@@ -10,7 +10,7 @@
 #   severity: deny
 #   since: 0.1.0
 #   remediation: |
-#     Ask somebody of `policies/data/approvals.yaml` who is no author: `trtops approve`.
+#     Ask somebody of `policies/data/approvals.yaml` who is no author to approve this digest.
 package trtops.release.approvals_met
 
 import data.trtops.lib.environments

@@ -8,8 +8,8 @@
 #   severity: deny
 #   since: 0.1.0
 #   remediation: |
-#     Write `secret:NAME/KEY` in `runtime.yaml` and seal the value with `trtops secret set NAME/KEY`; change the
-#     password that was written down.
+#     Write `secret:NAME/KEY` in `runtime.yaml` and seal the value with `trtops secret seal`; change the password
+#     that was written down.
 package trtops.release.secrets_sealed
 
 import data.trtops.lib.secrets

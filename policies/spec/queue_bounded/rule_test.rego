@@ -35,6 +35,8 @@ test_override_too_long if places({"runtime": {"batching": {"max_batch": null, "p
 
 test_override_delay_meets_spec_timeout if places({"facts": {"batching": {"queue_timeout_us": 1500, "max_queue_delay_us": 1000}}, "runtime": {"batching": {"max_batch": null, "preferred": null, "max_queue_delay_us": 1500, "queue_max_size": null, "queue_timeout_us": null, "priorities": null}}}) == {["runtime", "batching", "max_queue_delay"]}
 
+test_override_timeout_meets_spec_delay if places({"runtime": {"batching": {"max_batch": null, "preferred": null, "max_queue_delay_us": null, "queue_max_size": null, "queue_timeout_us": 2000, "priorities": null}}}) == {["runtime", "batching", "max_queue_delay"]}
+
 test_override_fine if places({"runtime": {"batching": {"max_batch": null, "preferred": null, "max_queue_delay_us": 1, "queue_max_size": 16, "queue_timeout_us": 10000, "priorities": null}}}) == set()
 
 test_override_queue_wrong_type if places({"runtime": {"batching": {"max_batch": null, "preferred": null, "max_queue_delay_us": null, "queue_max_size": "long", "queue_timeout_us": null, "priorities": null}}}) == {["runtime", "batching", "queue", "max_size"]}

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+import json
 from contextlib import closing
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from tests.support.policies import opa_binary
-from tests.support.policy_corpus import KINDS, STAGES, cases, policies
+from tests.support.policy_corpus import BUILDERS, KINDS, STAGES, cases, policies
 from trtops.digest import digest_of
 from trtops.policy.embedded import EmbeddedEngine
 from trtops.policy.opa import start
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
     from tests.support.policy_corpus import Case
     from trtops.policy.port import Answer, PolicySet
@@ -119,3 +120,55 @@ def test_no_document_is_another_s_copy() -> None:
         identity = f"{case.stage} {digest_of(case.document)}"
         assert seen.setdefault(identity, case.id) == case.id
     assert len(seen) >= 200
+
+
+def _places(value: Any, path: tuple[str | int, ...] = ()) -> Iterator[tuple[str | int, ...]]:
+    """Every place of a document but its copies of what an author wrote, which no rule reads."""
+    items: Any = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for key, child in items:
+        if path or key not in ("document", "runtime_document"):
+            yield (*path, key)
+            yield from _places(child, (*path, key))
+
+
+WRONG: tuple[Any, ...] = (None, "x", -1, 1e300, 0.5, 8.0, [], [{"a": 1}], {"a": 1}, True)
+FULL: dict[Stage, dict[str, Any]] = {
+    "source": {"engine": {"model.source": "pypi://a==1/m.onnx", "builder.plugins": [{"name": "ROIAlign_TRT"}]}},
+    "spec": {
+        "preflight": {"facts": [{"code": "c", "severity": "repaired", "message": "m", "path": ["a"], "fix": "f"}]}
+    },
+    "evidence": {"baseline": {}},
+    "release": {},
+}
+
+
+def _broken(stage: Stage) -> Iterator[tuple[str, dict[str, Any]]]:
+    """A good document with each of its places gone, and with each of them wrong in one of the ways, in turn."""
+    good = BUILDERS[stage](FULL[stage])
+    for number, path in enumerate(_places(good)):
+        for how in ("gone", WRONG[number % len(WRONG)]):
+            document: Any = json.loads(json.dumps(good))
+            holder = document
+            for key in path[:-1]:
+                holder = holder[key]
+            if how == "gone":
+                del holder[path[-1]]
+            else:
+                holder[path[-1]] = how
+            yield f"{stage}: {path} is {how!r}", document
+
+
+@pytest.mark.service
+@pytest.mark.parametrize("stage", STAGES)
+def test_engines_agree_on_a_document_that_is_broken_anywhere(stage: Stage, loaded: PolicySet) -> None:
+    broken = list(_broken(stage))
+    documents = [document for _, document in broken]
+    with closing(start(loaded, opa_binary())) as opa:
+        theirs = opa.evaluate(stage, documents)
+    ours = EmbeddedEngine(loaded).evaluate(stage, documents)
+    different = {
+        name: (_words(one), _words(other))
+        for (name, _), one, other in zip(broken, ours, theirs, strict=True)
+        if _words(one) != _words(other)
+    }
+    assert different == {}

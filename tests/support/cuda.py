@@ -15,6 +15,10 @@ class Cudart:
     """Memory with real addresses; fails the n-th call of a function where ``failing`` says so."""
 
     cudaHostAllocDefault = 0  # noqa: N815
+    cudaHostAllocMapped = 2  # noqa: N815
+
+    class cudaStreamCaptureMode:  # noqa: N801 - CUDA's name
+        cudaStreamCaptureModeThreadLocal = 1  # noqa: N815
 
     class cudaMemcpyKind:  # noqa: N801 - CUDA's name
         cudaMemcpyHostToDevice = 1  # noqa: N815
@@ -25,6 +29,8 @@ class Cudart:
         self.calls: dict[str, int] = {}
         self.blocks: dict[int, Any] = {}
         self.streams = 0
+        self.events = 0
+        self.graphs = 0
 
     def _failed(self, name: str) -> bool:
         self.calls[name] = self.calls.get(name, 0) + 1
@@ -66,6 +72,46 @@ class Cudart:
 
     def cudaStreamSynchronize(self, _: int) -> tuple[int]:  # noqa: N802
         return (700 if self._failed("cudaStreamSynchronize") else 0,)
+
+    def cudaHostGetDevicePointer(self, address: int, _: int) -> tuple[int, int]:  # noqa: N802
+        return 0, address
+
+    def cudaEventCreate(self) -> tuple[int, int]:  # noqa: N802
+        self.events += 1
+        return 0, self.events
+
+    def cudaEventDestroy(self, _: int) -> tuple[int]:  # noqa: N802
+        self.events -= 1
+        return (0,)
+
+    def cudaEventRecord(self, *_: int) -> tuple[int]:  # noqa: N802
+        return (700 if self._failed("cudaEventRecord") else 0,)
+
+    def cudaEventElapsedTime(self, one: int, other: int) -> tuple[int, float]:  # noqa: N802
+        return 0, (other - one) * one / 1000
+
+    def cudaStreamBeginCapture(self, *_: int) -> tuple[int]:  # noqa: N802
+        return (0,)
+
+    def cudaStreamEndCapture(self, _: int) -> tuple[int, int]:  # noqa: N802
+        return (900 if self._failed("cudaStreamEndCapture") else 0), 3
+
+    def cudaGraphInstantiate(self, graph: int, _: int) -> tuple[int, int]:  # noqa: N802
+        self.graphs += 1
+        return 0, graph
+
+    def cudaGraphLaunch(self, *_: int) -> tuple[int]:  # noqa: N802
+        return (0,)
+
+    def cudaGraphDestroy(self, _: int) -> tuple[int]:  # noqa: N802
+        return (0,)
+
+    def cudaGraphExecDestroy(self, _: int) -> tuple[int]:  # noqa: N802
+        self.graphs -= 1
+        return (0,)
+
+    def cudaGetLastError(self) -> tuple[int]:  # noqa: N802
+        return (0,)
 
     def cudaGetErrorString(self, status: int) -> tuple[int, bytes]:  # noqa: N802
         return 0, f"CUDA error {status}".encode()

@@ -31,7 +31,9 @@ SEEDS = {
     "layer": "ILayer",
 }
 # Parameters annotated ``Any`` that are nothing of TensorRT's.
-OTHERS = {"cudart", "model", "log", "owner", "event", "stream", "graph", "pointer", "value"}
+OTHERS = {"cudart", "model", "log", "owner", "event", "stream", "graph", "pointer", "value", "mark"}
+# Fields and local names that are set from elsewhere.
+NAMED = {"engine": "ICudaEngine", "context": "IExecutionContext"}
 _ENUM_LIKE = re.compile(r"[A-Z][A-Z0-9]{2,}(_[A-Z0-9]+)*")
 _LOOKUPS = {"getattr", "hasattr", "_called", "_required", "_set_pool"}
 
@@ -236,9 +238,12 @@ class Reader:
         if name.lstrip("_") == "cudart":
             return Kind("module", self.cuda) if self.cuda else None
         if isinstance(node, ast.Name):
-            return known.get(node.id)
+            return known.get(node.id) or (self._seed(NAMED[node.id]) if node.id in NAMED else None)
         if isinstance(node, ast.Attribute):
-            return self.fields.get(node.attr) if _is_self(node.value) else self._attribute(node, known)
+            if not _is_self(node.value):
+                return self._attribute(node, known)
+            named = NAMED.get(node.attr.lstrip("_"))
+            return self.fields.get(node.attr) or (self._seed(named) if named else None)
         if isinstance(node, ast.Call):
             return self._result(node, known)
         if isinstance(node, (ast.GeneratorExp, ast.ListComp)):

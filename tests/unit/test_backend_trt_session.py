@@ -9,6 +9,7 @@ import pytest
 
 from tests.support.cuda import Cudart, Engine, Library
 from tests.support.releases import sidecar
+from trtops.backend.port import Probed
 from trtops.backend.trt_session import TensorRtSession
 from trtops.errors import InputError, NotLoadable, Retryable
 from trtops.spec.engine import Profile
@@ -136,3 +137,54 @@ def test_bytes_that_tensorrt_refuses(monkeypatch: pytest.MonkeyPatch, artifact: 
     with pytest.raises(NotLoadable, match="Serialization assertion failed") as caught:
         _open(monkeypatch, Cudart(), Engine(1), artifact, _sidecar())
     assert caught.value.fix
+
+
+def test_shapes_that_stay_are_looked_up_once(monkeypatch: pytest.MonkeyPatch, artifact: Path) -> None:
+    engine = Engine(1)
+    session = _open(monkeypatch, Cudart(), engine, artifact, _sidecar())
+    x = np.ones((2, 4), np.float32)
+    first = session.prepare({"x": x})
+    assert session.prepare({"x": x + 1}) is first
+    np.testing.assert_array_equal(session.run({"x": x + 1})["y"], 2 * (x + 1))
+    assert session.prepare({"x": np.ones((3, 4), np.float32)}) is not first
+    np.testing.assert_array_equal(session.run({"x": x})["y"], 2 * x)
+    for wrong in ({}, {"x": x.astype(np.float64)}, {"x": x, "z": x}, {"x": x.tolist()}):
+        with pytest.raises(InputError):
+            session.run(wrong)
+    session.close()
+    with pytest.raises(Retryable, match="closed"):
+        session.run({"x": x})
+
+
+def test_probe_measures_every_part_and_leaves_the_session_as_it_was(
+    monkeypatch: pytest.MonkeyPatch, artifact: Path
+) -> None:
+    cudart, engine = Cudart(), Engine(1)
+    session = _open(monkeypatch, cudart, engine, artifact, _sidecar())
+    x = np.arange(8, dtype=np.float32).reshape(2, 4)
+    blocks, streams = len(cudart.blocks), cudart.streams
+    seen = session.probe({"x": x}, batch=2, seconds=0.01)
+    assert isinstance(session, Probed)
+    # the stand-in's events are 1, 2, 3, 4; the time between two of them is the first one's number
+    assert (seen.copy_in, seen.compute, seen.copy_out) == (1.0, 2.0, 3.0)
+    assert seen.graph is not None
+    assert sorted(seen.streams) == [1, 2, 4]
+    assert min(seen.wall, seen.enqueue, seen.plain, seen.pageable, seen.pinned, seen.mapped) > 0
+    assert (len(cudart.blocks), cudart.streams, cudart.events, cudart.graphs) == (blocks, streams, 0, 0)
+    np.testing.assert_array_equal(session.run({"x": x})["y"], 2 * x)
+    with pytest.raises(InputError, match="float64"):
+        session.probe({"x": x.astype(np.float64)}, batch=2, seconds=0.01)
+
+
+def test_engine_that_no_graph_can_hold_is_measured_without(monkeypatch: pytest.MonkeyPatch, artifact: Path) -> None:
+    cudart = Cudart({"cudaStreamEndCapture": 1})
+    session = _open(monkeypatch, cudart, Engine(1), artifact, _sidecar())
+    assert session.probe({"x": np.ones((1, 4), np.float32)}, batch=1, seconds=0.01).graph is None
+
+
+def test_device_that_fails_while_it_is_probed(monkeypatch: pytest.MonkeyPatch, artifact: Path) -> None:
+    cudart = Cudart({"cudaEventRecord": 9})
+    session = _open(monkeypatch, cudart, Engine(1), artifact, _sidecar())
+    with pytest.raises(Retryable, match="the device failed"):
+        session.probe({"x": np.ones((1, 4), np.float32)}, batch=1, seconds=0.01)
+    assert (cudart.blocks, cudart.streams, cudart.events) == ({}, 0, 0)

@@ -47,6 +47,8 @@ class BuildRequest(Value):
         model: path of the prepared ONNX file (already repaired, already in its precision).
         output: path that the engine is written to.
         precision, profiles, memory, builder: from the spec.
+        timing_cache: a file with timings of earlier builds, which need not exist; the builder leaves there what it
+            knows after the build. None: no timings.
     """
 
     target: Target
@@ -56,6 +58,7 @@ class BuildRequest(Value):
     profiles: tuple[Profile, ...]
     memory: Memory
     builder: Builder
+    timing_cache: str | None = None
 
 
 class BuildResult(Value):
@@ -142,6 +145,67 @@ class Session(Protocol):
 
     def close(self) -> None:
         """Free what it holds. Idempotent."""
+
+
+@runtime_checkable
+class TimesKernels(Protocol):
+    """A backend that keeps timings of kernels from build to build."""
+
+    def merge_timings(self, one: bytes, other: bytes) -> bytes:
+        """Timings of two caches; where both timed a kernel, those of the first.
+
+        Raises:
+            BuildFailed: they are of different versions or devices.
+        """
+
+
+class DeviceTimes(Value):
+    """Where an execution's time goes on a device, at one batch size. Medians in microseconds unless said otherwise.
+
+    Attributes:
+        batch: rows in one execution.
+        runs: executions that each median is of.
+        wall: one execution with copies, from the host's side.
+        copy_in, compute, copy_out: parts of it between CUDA events, on the device's clock.
+        enqueue: the host's time to enqueue the execution alone, on a stream that is idle.
+        plain: enqueue the execution alone and wait for it.
+        graph: launch a CUDA graph of it and wait; None where it cannot be captured.
+        pageable, pinned, mapped: copy inputs from such host memory, execute and wait; mapped memory is read by the
+            engine itself, with no copy.
+        streams: number of streams with a context each -> rows a second, inputs on the device.
+    """
+
+    batch: int
+    runs: int
+    wall: float
+    copy_in: float
+    compute: float
+    copy_out: float
+    enqueue: float
+    plain: float
+    graph: float | None
+    pageable: float
+    pinned: float
+    mapped: float
+    streams: dict[int, float] = Field(default_factory=dict)
+
+
+@runtime_checkable
+class Probed(Protocol):
+    """A session that can tell where its time goes."""
+
+    def probe(self, inputs: Arrays, *, batch: int, seconds: float) -> DeviceTimes:
+        """Measure an execution's parts. The session is usable as before afterwards.
+
+        Args:
+            inputs: as :meth:`Session.run` takes them.
+            batch: rows, for the record.
+            seconds: how long to measure, about, in all.
+
+        Raises:
+            InputError: a name, dtype or shape that the engine does not take.
+            Retryable: the device failed.
+        """
 
 
 class Backend(Protocol):

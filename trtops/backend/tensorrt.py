@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from trtops.backend import cuda_device
 from trtops.backend.port import BackendStatus, BuildResult
+from trtops.backend.trt_cache import merge
 from trtops.backend.trt_network import FORMAT, build_engine, precision_refusal
 from trtops.backend.versions import satisfies
 from trtops.errors import BuildFailed, NotLoadable, Unavailable
@@ -109,6 +110,15 @@ class TensorRtBackend:
             extra=extra,
         )
 
+    def merge_timings(self, one: bytes, other: bytes) -> bytes:
+        """Timings of two caches; where both timed a kernel, those of the first.
+
+        Raises:
+            BuildFailed: they are of different versions or devices.
+            Unavailable: TensorRT is not here.
+        """
+        return merge(imported(self.name), one, other)
+
     def load(self, artifact: Path, sidecar: Sidecar) -> Session:
         """Load an engine.
 
@@ -149,6 +159,8 @@ def _configure(trt: Any, config: Any, builder: Builder) -> None:  # noqa: ANN401
             sources |= 1 << int(getattr(trt.TacticSource, name))
         if not config.set_tactic_sources(sources):
             raise BuildFailed(f"TensorRT {trt.__version__} refuses the tactic sources {', '.join(_TACTICS_8)}")
+        # Later versions let every context use every profile; 8.6 has to be asked.
+        config.set_preview_feature(getattr(trt.PreviewFeature, "PROFILE_SHARING_0806"), True)  # noqa: B009, FBT003
     if builder.hardware_compatible:
         config.hardware_compatibility_level = trt.HardwareCompatibilityLevel.AMPERE_PLUS
 

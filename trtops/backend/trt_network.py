@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from trtops.backend.bindings import onnx_bindings
 from trtops.backend.port import Progress
+from trtops.backend.trt_cache import attach, detach
 from trtops.backend.trt_log import INFO, known_meaning, logger, meaning, trimmed
 from trtops.errors import BuildFailed
 from trtops.tensor import TensorInfo
@@ -105,6 +106,7 @@ def build_engine(
     _set_flags(trt, config, request.precision, request.builder)
     _hold_types(trt, network, config, request.precision)
     configure(config)
+    attach(config, request.timing_cache)
     for profile in request.profiles:
         _add_profile(builder, config, profile, log, _dynamic_inputs(network))
     # The config holds no reference of its own to the monitor.
@@ -116,6 +118,7 @@ def build_engine(
         what, fix = meaning(log.errors)
         raise BuildFailed(f"TensorRT built no engine: {what}", fix=fix, log="\n".join(log.errors))
     progress(Progress(phase="write the engine"))
+    detach(config, request.timing_cache)
     with Path(request.output).open("wb") as file:
         file.write(memoryview(serialized))
     return _bindings(network, model)

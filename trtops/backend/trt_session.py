@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import math
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from trtops.backend import cuda_device
 from trtops.backend.bindings import carrier, check_inputs, tightest
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from trtops.backend.port import Arrays, Sidecar
+    from trtops.backend.port import Arrays, DeviceTimes, Sidecar
     from trtops.spec.engine import Profile
     from trtops.tensor import Shape, TensorInfo
 
@@ -62,6 +62,40 @@ class _Buffer:
         self.device = self.host = 0
 
 
+class Parts(NamedTuple):
+    """What a probe works with: the CUDA runtime, the engine, its context with shapes set, the stream, the profile."""
+
+    cudart: Any
+    engine: Any
+    context: Any
+    stream: Any
+    profile: int
+
+
+class _Prepared(NamedTuple):
+    """What an execution of some shapes needs, looked up once.
+
+    Attributes:
+        wants: name, shape and NumPy type of each input.
+        sources: host view, device address, host address and bytes of each input.
+        results: name, host view, device address, host address and bytes of each output.
+    """
+
+    wants: tuple[tuple[str, Shape, Any], ...]
+    sources: tuple[tuple[NDArray[np.generic], int, int, int], ...]
+    results: tuple[tuple[str, NDArray[np.generic], int, int, int], ...]
+
+    def fits(self, inputs: Arrays) -> bool:
+        """Whether inputs are of the same names, shapes and types as those of the last execution."""
+        if len(inputs) != len(self.wants):
+            return False
+        for name, shape, dtype in self.wants:
+            array = inputs.get(name)
+            if getattr(array, "shape", None) != shape or getattr(array, "dtype", None) != dtype:
+                return False
+        return True
+
+
 class TensorRtSession:
     """One execution context of an engine, with a stream and buffers of its own. One thread owns it."""
 
@@ -82,6 +116,7 @@ class TensorRtSession:
         self._context: Any = None
         self._engine: Any = None
         self._profile = 0
+        self._prepared: _Prepared | None = None
         try:
             self._open(trt, artifact)
         except CudaError as error:
@@ -115,23 +150,66 @@ class TensorRtSession:
             InputError: a name, dtype or shape that the engine does not take.
             Retryable: the device failed, or the session is closed; it is not usable any more.
         """
+        try:
+            return self._execute(inputs, self.prepare(inputs))
+        except CudaError as error:
+            self.close()
+            raise Retryable(f"the device failed: {error}") from error
+
+    def prepare(self, inputs: Arrays) -> _Prepared:
+        """Check inputs and have the context take their shapes; little is done where they are those of the last time.
+
+        Raises:
+            InputError: a name, dtype or shape that the engine does not take.
+            Retryable: the session is closed.
+            CudaError: the device failed.
+        """
+        if self._prepared is not None and self._prepared.fits(inputs):
+            return self._prepared
         check_inputs(inputs, self._inputs, self._profiles)
         if self._context is None:
             raise Retryable("the session is closed")
         self._log.errors = []
-        shapes = {name: tuple(array.shape) for name, array in inputs.items()}
+        self._prepared = None
+        self._take_shapes({name: tuple(array.shape) for name, array in inputs.items()})
+        wants, sources, results = [], [], []
+        for info in self._inputs:
+            array, buffer = inputs[info.name], self._buffers[info.name]
+            wants.append((info.name, tuple(array.shape), array.dtype))
+            sources.append((buffer.view(array.shape, info.dtype), buffer.device, buffer.host, array.nbytes))
+        for info in self._outputs:
+            buffer = self._buffers[info.name]
+            view = buffer.view(tuple(self._context.get_tensor_shape(info.name)), info.dtype)
+            results.append((info.name, view, buffer.device, buffer.host, view.nbytes))
+        self._prepared = _Prepared(tuple(wants), tuple(sources), tuple(results))
+        return self._prepared
+
+    def probe(self, inputs: Arrays, *, batch: int, seconds: float) -> DeviceTimes:
+        """Measure an execution's parts. The session is usable as before afterwards.
+
+        Raises:
+            InputError: a name, dtype or shape that the engine does not take.
+            Retryable: the device failed, or the session is closed; it is not usable any more.
+        """
+        from trtops.backend.trt_probe import probe
+
         try:
-            self._take_shapes(shapes)
-            return self._execute(inputs)
+            prepared = self.prepare(inputs)
+            parts = Parts(self._cudart, self._engine, self._context, self._stream, self._profile)
+            return probe(parts, prepared.sources, prepared.results, self._pairs(inputs), batch=batch, seconds=seconds)
         except CudaError as error:
             self.close()
             raise Retryable(f"the device failed: {error}") from error
+
+    def _pairs(self, inputs: Arrays) -> tuple[tuple[str, NDArray[np.generic]], ...]:
+        return tuple((info.name, inputs[info.name]) for info in self._inputs)
 
     def close(self) -> None:
         """Free context, engine, buffers and stream. Idempotent."""
         # Work on the stream reads the buffers, and a context is of its engine: in this order.
         if self._stream is not None:
             self._cudart.cudaStreamSynchronize(self._stream)
+        self._prepared = None
         self._context = None
         self._engine = None
         for buffer in self._buffers.values():
@@ -210,28 +288,21 @@ class TensorRtSession:
                 what = f"input {info.name!r} has shape {list(shape)}: {meaning(self._log.errors)[0]}"
                 raise InputError(what, where=info.name)
 
-    def _execute(self, inputs: Arrays) -> dict[str, NDArray[np.generic]]:
+    def _execute(self, inputs: Arrays, prepared: _Prepared) -> dict[str, NDArray[np.generic]]:
         import numpy as np
 
         cudart, stream = self._cudart, self._stream
-        for info in self._inputs:
-            array = inputs[info.name]
-            buffer = self._buffers[info.name]
-            np.copyto(buffer.view(array.shape, info.dtype), array)
-            kind = cudart.cudaMemcpyKind.cudaMemcpyHostToDevice
-            checked(cudart, cudart.cudaMemcpyAsync(buffer.device, buffer.host, array.nbytes, kind, stream))
+        copy, kinds = cudart.cudaMemcpyAsync, cudart.cudaMemcpyKind
+        for (name, _, _), (view, device, host, size) in zip(prepared.wants, prepared.sources, strict=True):
+            np.copyto(view, inputs[name])
+            checked(cudart, copy(device, host, size, kinds.cudaMemcpyHostToDevice, stream))
         if not self._context.execute_async_v3(int(stream)):
             raise CudaError(f"TensorRT did not enqueue: {meaning(self._log.errors)[0]}")
-        views = {}
-        for info in self._outputs:
-            buffer = self._buffers[info.name]
-            view = buffer.view(tuple(self._context.get_tensor_shape(info.name)), info.dtype)
-            kind = cudart.cudaMemcpyKind.cudaMemcpyDeviceToHost
-            checked(cudart, cudart.cudaMemcpyAsync(buffer.host, buffer.device, view.nbytes, kind, stream))
-            views[info.name] = view
+        for _, _, device, host, size in prepared.results:
+            checked(cudart, copy(host, device, size, kinds.cudaMemcpyDeviceToHost, stream))
         checked(cudart, cudart.cudaStreamSynchronize(stream))
         # The next execution writes over the pinned memory, so the caller gets its own.
-        return {name: view.copy() for name, view in views.items()}
+        return {name: view.copy() for name, view, *_ in prepared.results}
 
 
 def _dtype(engine: Any, name: str) -> str:  # noqa: ANN401 - TensorRT has no types

@@ -22,7 +22,8 @@ from trtops.backend.port import BuildRequest
 from trtops.backend.select import backend
 from trtops.build.passes import prepare
 from trtops.build.precision import read_samples
-from trtops.build.protocol import HEARTBEAT_SECONDS, Advanced, Alive, Done, Failed, Message, Request
+from trtops.build.protocol import HEARTBEAT_SECONDS, TIMING_FILE, Advanced, Alive, Done, Failed, Message, Request
+from trtops.build.timing import timing_key
 from trtops.digest import Digest
 from trtops.errors import BuildFailed, IntegrityError, StorageError, TrtopsError
 
@@ -111,6 +112,7 @@ def _build(request: Request, channel: _Channel) -> Done:
             profiles=plan.profiles,
             memory=plan.memory,
             builder=plan.builder,
+            timing_cache=str(folder / TIMING_FILE) if timing_key(plan) else None,
         ),
         channel.progress,
     )

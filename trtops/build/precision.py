@@ -318,8 +318,9 @@ def layer_errors(original: bytes, converted: bytes, feeds: Feeds) -> tuple[Layer
 
     Both models run in ONNX Runtime with optimisations off, on the same feeds. What this tells is the error of the
     converted *file*, layer by layer: a GPU's kernels sum in another order and may fuse nodes whose inner tensors then
-    never exist, and a CPU rounds tensors to FP16 but computes between them in FP32, so that errors add up less. Tensors whose names the conversion did not keep are left out. An output's error holds what came in
-    with its inputs: ``added`` is the growth, a bound from below on what the node itself contributes.
+    never exist, and a CPU rounds tensors to FP16 but computes between them in FP32, so that errors add up less.
+    Tensors whose names the conversion did not keep are left out. An output's error holds what came in with its inputs;
+    ``added`` is the growth at the node.
     """
     import onnx
 

@@ -12,6 +12,9 @@ from trtops.digest import Value
 
 HEARTBEAT_SECONDS = 0.5
 
+TIMING_FILE = "timings"
+"""Name of the timing cache in the child's folder."""
+
 
 class SampleSource(Value):
     """Where calibration data, or samples to measure ranges on, are.

@@ -24,7 +24,8 @@ from pydantic import ValidationError
 import trtops
 from trtops import errors
 from trtops.backend.port import Progress, Sidecar
-from trtops.build.protocol import MESSAGE, Advanced, Done, Failed, Message, Request
+from trtops.build.protocol import MESSAGE, TIMING_FILE, Advanced, Done, Failed, Message, Request
+from trtops.build.timing import fetch_timings, keep_timings, timing_key
 from trtops.digest import Digest, Value
 from trtops.errors import BuildFailed, FetchFailed, IntegrityError, StorageError, TrtopsError
 
@@ -181,6 +182,8 @@ def _build(
 ) -> Sidecar:
     with _scratch(store) as folder:
         log = store.folder / "logs" / f"build-{plan.engine}-{plan.target.id}-{plan.key.short}.log"
+        timings = timing_key(plan)
+        began = fetch_timings(store, timings, folder / TIMING_FILE) if timings else None
         done = _run(plan, files, folder, log, limits, on_progress)
         engine = folder / "engine"
         if not engine.is_file() or not engine.stat().st_size:
@@ -188,6 +191,10 @@ def _build(
         on_progress(Progress(phase="store the engine"))
         artifact = store.put_file(engine)
         sidecar = _sidecar(plan, done, artifact, engine.stat().st_size)
+        if timings and (folder / TIMING_FILE).exists():
+            on_progress(Progress(phase="keep the timing cache"))
+            if (failed := keep_timings(store, timings, folder / TIMING_FILE, began)) is not None:
+                on_progress(Progress(phase=failed))
         store.keep(SIDECAR, str(plan.key), sidecar.canonical_bytes())
         log.unlink(missing_ok=True)
         return sidecar

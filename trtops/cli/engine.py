@@ -297,6 +297,7 @@ def _measured(here: Workspace, engine: str, target: list[str] | None, want: Want
 
 def _show_evidence(measured: list[Measured], *, json: bool) -> None:
     from trtops.report import jsonout, text
+    from trtops.report.device import device_times, sweep
 
     if json:
         say(jsonout.evidence([one.evidence for one in measured]))
@@ -305,3 +306,7 @@ def _show_evidence(measured: list[Measured], *, json: bool) -> None:
         if one.accuracy_reused or one.benchmark_reused:
             say("evidence of an earlier run holds; --fresh measures again\n")
         say(text.evidence(one.evidence, style()))
+        if one.evidence.benchmark is not None:
+            say(sweep(one.evidence.benchmark))
+        if one.device_times:
+            say(device_times(one.device_times, style()))

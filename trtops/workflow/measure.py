@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from trtops.accuracy import Samples
-    from trtops.backend.port import Backend, BackendStatus, Progress, Session, Sidecar
+    from trtops.backend.port import Backend, BackendStatus, DeviceTimes, Progress, Session, Sidecar
     from trtops.device import Device
     from trtops.evidence import Accuracy, Benchmark, Evidence
     from trtops.spec.engine import EngineSpec
@@ -30,6 +30,11 @@ _T = TypeVar("_T")
 
 EVIDENCE = "evidence"
 """Kind of the store's records: plan key -> evidence."""
+
+DEVICE_TIMES = "device-times"
+"""Kind of the store's records: artifact -> where an execution's time goes (:class:`DeviceTimeline`)."""
+
+_PROBE_SECONDS = 2.0
 
 
 @dataclass(frozen=True)
@@ -49,6 +54,7 @@ class Measured:
         evidence: the record.
         accuracy_reused, benchmark_reused: taken from the store.
         accuracy_seconds, benchmark_seconds: how long each took here.
+        device_times: where the time of an execution goes, by batch size, where the backend can tell.
     """
 
     evidence: Evidence
@@ -56,6 +62,7 @@ class Measured:
     benchmark_reused: bool = False
     accuracy_seconds: float = 0.0
     benchmark_seconds: float = 0.0
+    device_times: tuple[DeviceTimes, ...] = ()
 
 
 def measure(workspace: Workspace, checked: Checked, build: TargetBuild, want: Want) -> Measured:
@@ -151,13 +158,20 @@ class _Run:
         need_accuracy = want.accuracy and accuracy is None
         need_benchmark = want.benchmark and benchmark is None
         if old is not None and not (need_accuracy or need_benchmark) and (accuracy or benchmark):
-            return Measured(rebind(old, self.spec, self.sidecar), accuracy is not None, benchmark is not None)
+            return Measured(
+                rebind(old, self.spec, self.sidecar),
+                accuracy is not None,
+                benchmark is not None,
+                device_times=self._kept_times() if want.benchmark else (),
+            )
         took = [0.0, 0.0]
+        times: tuple[DeviceTimes, ...] = ()
         with closing(self._load()) as session:
             if need_accuracy:
                 accuracy, took[0] = _timed(lambda: self._verify(session))
             if need_benchmark:
                 benchmark, took[1] = _timed(lambda: self._bench(session))
+                times = self._probe(session)
         evidence = assemble(
             self.spec,
             self.sidecar,
@@ -169,7 +183,7 @@ class _Run:
             trtops=trtops.__version__,
         )
         self.workspace.store.keep(EVIDENCE, str(self.sidecar.plan), evidence.canonical_bytes())
-        return Measured(evidence, parts.accuracy is not None, parts.benchmark is not None, took[0], took[1])
+        return Measured(evidence, parts.accuracy is not None, parts.benchmark is not None, took[0], took[1], times)
 
     @property
     def version(self) -> str:
@@ -203,6 +217,26 @@ class _Run:
                 reference_name=name,
                 progress=self._say("verify"),
             )
+
+    def _kept_times(self) -> tuple[DeviceTimes, ...]:
+        from trtops.bench.device import timeline_from_bytes
+
+        body = self.workspace.store.record(DEVICE_TIMES, str(self.sidecar.artifact))
+        return timeline_from_bytes(body).times if body else ()
+
+    def _probe(self, session: Session) -> tuple[DeviceTimes, ...]:
+        """Ask the session where the time of each batch size goes, where it can tell."""
+        from trtops.backend.port import Probed
+        from trtops.bench.device import DeviceTimeline
+        from trtops.bench.workload import plan_workload
+
+        if not isinstance(session, Probed):
+            return ()
+        work = plan_workload(self.spec.benchmark.batch_sizes, self.spec.profiles, session.inputs, self.samples)
+        times = tuple(session.probe(one.variants[0], batch=one.batch, seconds=_PROBE_SECONDS) for one in work)
+        body = DeviceTimeline(times=times).canonical_bytes()
+        self.workspace.store.keep(DEVICE_TIMES, str(self.sidecar.artifact), body)
+        return times
 
     def _bench(self, session: Session) -> Benchmark:
         from trtops.bench.conditions import read_conditions

@@ -1,0 +1,39 @@
+"""Timing caches: what kernels took on a device, so that a later build need not time them again."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from trtops.backend.trt_log import logger
+from trtops.errors import BuildFailed
+
+
+def attach(config: Any, path: str | None) -> None:  # noqa: ANN401 - TensorRT has no types
+    """Give a builder's config the timings of a file; a file of another version or device counts as empty."""
+    if path is None:
+        return
+    known = Path(path).read_bytes() if Path(path).exists() else b""
+    cache = config.create_timing_cache(known)
+    if cache is None or not config.set_timing_cache(cache, False):  # noqa: FBT003 - the binding's own parameter
+        config.set_timing_cache(config.create_timing_cache(b""), False)  # noqa: FBT003
+
+
+def detach(config: Any, path: str | None) -> None:  # noqa: ANN401 - TensorRT has no types
+    """Write what the config's timing cache holds after a build."""
+    cache = config.get_timing_cache() if path is not None else None
+    if path is not None and cache is not None:
+        Path(path).write_bytes(memoryview(cache.serialize()))
+
+
+def merge(trt: Any, one: bytes, other: bytes) -> bytes:  # noqa: ANN401 - TensorRT has no types
+    """Timings of two caches of the same version and device; where both timed a kernel, those of the first.
+
+    Raises:
+        BuildFailed: they are of different versions or devices.
+    """
+    config = trt.Builder(logger(trt)).create_builder_config()
+    into, more = config.create_timing_cache(one), config.create_timing_cache(other)
+    if into is None or more is None or not into.combine(more, False):  # noqa: FBT003 - the binding's own parameter
+        raise BuildFailed("the timing caches are of different versions or devices", fix="remove the older one")
+    return bytes(memoryview(into.serialize()))

@@ -10,6 +10,7 @@ from urllib.parse import unquote, urlsplit
 from pydantic import Field, JsonValue
 
 from trtops.digest import Value
+from trtops.model.indexes import DEFAULT
 from trtops.policy.inputs import StageInput
 from trtops.policy.inputs_secrets import secret_fields, withhold
 
@@ -90,7 +91,10 @@ class SourceFacts(Value):
 
 
 class Index(Value):
-    """A package index that pip would ask. ``host`` is null for a folder; ``url`` has its credentials withheld."""
+    """A package index that pip would ask. ``host`` is null for a folder; ``url`` has its credentials withheld.
+
+    ``scheme`` is ``default`` for the index that pip asks when no setting names one.
+    """
 
     url: str
     scheme: str
@@ -203,6 +207,8 @@ def _source(
 
 
 def _index(url: str) -> Index:
+    if url == DEFAULT:
+        return Index(url=url, scheme="default", host=None)
     links = _links(url)
     if not links:
         return Index(url=_without_credentials(url), scheme="", host=None)

@@ -51,6 +51,11 @@ allowed := [index | some index in environments.of(data.sources).indexes]
 trusted(_) if "*" in allowed
 
 trusted(index) if {
+	index.scheme == "default"
+	"default" in allowed
+}
+
+trusted(index) if {
 	index.scheme == "https"
 	index.host in allowed
 }

@@ -39,3 +39,17 @@ test_no_list_no_pass if {
 	}
 	found == {["model", "source"]}
 }
+
+pips_own := object.union(base, {"facts": {"indexes": [{"url": "default:", "scheme": "default", "host": null}]}})
+
+allowing(index) := {"environments": {"default": {"indexes": [index], "absolute_paths": false}}}
+
+test_pips_own_index_is_listed if {
+	found := {finding | some finding in indexes_allowed.findings with input as pips_own with data.sources as allowing("default")}
+	found == set()
+}
+
+test_pips_own_index_is_not_listed if {
+	found := {finding.path | some finding in indexes_allowed.findings with input as pips_own with data.sources as allowing("packages.example.org")}
+	found == {["model", "source"]}
+}

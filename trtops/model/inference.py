@@ -68,6 +68,9 @@ class Tensor:
         return ELEMENT_TYPES.get(self.data_type, (None, 0))[1]
 
 
+_NOTHING = Tensor(0, None)
+
+
 @dataclass(frozen=True, slots=True)
 class NodeError:
     """A node that cannot take its inputs."""
@@ -99,7 +102,13 @@ class Inference:
 
 
 class Graph:
-    """A model's graph, ready to be inferred at any input shapes."""
+    """A model's graph, ready to be inferred at any input shapes.
+
+    Attributes:
+        proto: the graph, local functions inlined.
+        opset: version by domain.
+        types, tensors, constants: of the initializers, by name; what every pass begins with.
+    """
 
     def __init__(self, model: OnnxFile) -> None:
         """Inline local functions and gather the constants."""
@@ -107,12 +116,28 @@ class Graph:
         self.opset = {
             ("" if entry.domain == "ai.onnx" else entry.domain): entry.version for entry in self.proto.opset_import
         }
-        self._types: dict[str, Any] = {}
-        self._constants: dict[str, Any] = {}
+        self.opset_imports = list(self.proto.opset_import)
+        self._schemas: dict[tuple[str, str], Any] = {}
+        self.types: dict[str, Any] = {}
+        self.constants: dict[str, Any] = {}
         for tensor in self.proto.graph.initializer:
-            self._types[tensor.name] = _type(tensor.data_type, tuple(tensor.dims))
+            self.types[tensor.name] = _type(tensor.data_type, tuple(tensor.dims))
             if _complete(tensor):
-                self._constants[tensor.name] = tensor
+                self.constants[tensor.name] = tensor
+        self.tensors = {name: _read(value) for name, value in self.types.items()}
+
+    def schema(self, operator: str, domain: str) -> Any:  # noqa: ANN401 - onnx has no types
+        """What onnx knows of an operator in the model's opset; None where it knows nothing."""
+        key = (operator, domain)
+        if key not in self._schemas:
+            import onnx
+
+            version = self.opset.get(domain)
+            if version is None or not onnx.defs.has(operator, version, domain):
+                self._schemas[key] = None
+            else:
+                self._schemas[key] = onnx.defs.get_schema(operator, version, domain)
+        return self._schemas[key]
 
     def infer(self, shapes: Mapping[str, tuple[int, ...]]) -> Inference:
         """Infer every tensor.
@@ -120,7 +145,7 @@ class Graph:
         Args:
             shapes: input name -> shape; inputs that are not here keep the sizes that the file gives them.
         """
-        walk = _Pass(self, dict(self._types), dict(self._constants), shapes)
+        walk = _Pass(self, shapes)
         for node in self.proto.graph.node:
             walk.node(node)
         return walk.result()
@@ -166,27 +191,29 @@ def _known(dim: Any) -> int | None:  # noqa: ANN401 - protobuf has no types
 class _Pass:
     """One pass over the nodes."""
 
-    def __init__(
-        self, graph: Graph, types: dict[str, Any], constants: dict[str, Any], shapes: Mapping[str, tuple[int, ...]]
-    ) -> None:
+    def __init__(self, graph: Graph, shapes: Mapping[str, tuple[int, ...]]) -> None:
         self._graph = graph
-        self._types = types
-        self._constants = constants
-        self._fixed = set(types)
+        self._types = dict(graph.types)
+        self._tensors = dict(graph.tensors)  # of each type, read once
+        self._constants = dict(graph.constants)
+        self._fixed = set(self._types)
         self._errors: list[NodeError] = []
         self._order: list[tuple[tuple[str, ...], tuple[str, ...]]] = []
         for value in graph.proto.graph.input:
-            if value.name in types:
+            if value.name in self._types:
                 continue
             elem_type = value.type.tensor_type.elem_type
             if value.name in shapes:
-                types[value.name] = _type(elem_type, shapes[value.name])
+                self._learn(value.name, _type(elem_type, shapes[value.name]))
             else:
-                types[value.name] = _open(value.type)
+                self._learn(value.name, _open(value.type))
+
+    def _learn(self, name: str, value: Any) -> None:  # noqa: ANN401 - protobuf has no types
+        self._types[name] = value
+        self._tensors[name] = _read(value)
 
     def result(self) -> Inference:
-        tensors = {name: _read(value) for name, value in self._types.items()}
-        return Inference(tensors, tuple(self._errors), tuple(self._order), frozenset(self._fixed))
+        return Inference(dict(self._tensors), tuple(self._errors), tuple(self._order), frozenset(self._fixed))
 
     def node(self, node: Any) -> None:  # noqa: ANN401 - protobuf has no types
         inputs = tuple(name for name in node.input if name)
@@ -203,18 +230,20 @@ class _Pass:
         except Exception as error:  # noqa: BLE001 - the library raises several types that it does not export
             self._error(node, _TAG.sub("", str(error)).strip().splitlines()[0] if str(error) else repr(error))
             return
-        self._types.update(found)
+        for name, value in found.items():
+            self._learn(name, value)
         if problem := _impossible(
             node, [self._seen(name) for name in node.input], [self._seen(name) for name in outputs]
         ):
             self._error(node, problem)
             for name in outputs:
                 self._types.pop(name, None)
+                self._tensors.pop(name, None)
             return
         self._fold(node, inputs, outputs)
 
     def _seen(self, name: str) -> Tensor:
-        return _read(self._types[name]) if name in self._types else Tensor(0, None)
+        return self._tensors.get(name, _NOTHING)
 
     def _error(self, node: Any, message: str) -> None:  # noqa: ANN401 - protobuf has no types
         name = node.name or (node.output[0] if node.output else "")
@@ -223,11 +252,9 @@ class _Pass:
     def _infer(self, node: Any, inputs: tuple[str, ...]) -> dict[str, Any]:  # noqa: ANN401 - protobuf has no types
         import onnx
 
-        domain = "" if node.domain == "ai.onnx" else node.domain
-        version = self._graph.opset.get(domain)
-        if version is None or not onnx.defs.has(node.op_type, version, domain):
+        schema = self._graph.schema(node.op_type, "" if node.domain == "ai.onnx" else node.domain)
+        if schema is None:
             raise _Unknown
-        schema = onnx.defs.get_schema(node.op_type, version, domain)
         # What is around is in scope of a graph inside the node.
         types = self._types if _graphs(node) else {name: self._types[name] for name in inputs}
         data = {name: self._constants[name] for name in inputs if name in self._constants}
@@ -236,7 +263,7 @@ class _Pass:
             node,
             types,
             data,
-            opset_imports=list(self._graph.proto.opset_import),
+            opset_imports=self._graph.opset_imports,
             ir_version=self._graph.proto.ir_version,
         )
         return found
@@ -258,9 +285,10 @@ class _Pass:
             if _complete(values[0]):
                 self._constants[outputs[0]] = values[0]
             return
+        if node.op_type not in _FOLDED or not all(name in self._constants for name in inputs):
+            return
         sizes = [self._seen(name).elements for name in outputs]
-        foldable = node.op_type in _FOLDED and all(name in self._constants for name in inputs)
-        if foldable and all(size is not None and size <= FOLD_ELEMENTS for size in sizes):
+        if all(size is not None and size <= FOLD_ELEMENTS for size in sizes):
             self._constants.update(self._evaluate(node, inputs, outputs))
 
     def _evaluate(self, node: Any, inputs: tuple[str, ...], outputs: tuple[str, ...]) -> dict[str, Any]:  # noqa: ANN401

@@ -8,14 +8,14 @@ made anew, and the work goes on where none can be written.
 
 from __future__ import annotations
 
+import os
 from contextlib import suppress
 from functools import cache
 from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from trtops.digest import Digest, digest_of
-from trtops.errors import StorageError
+from trtops.digest import Digest
 
 if TYPE_CHECKING:
     from trtops.model.facts import Preflight
@@ -43,12 +43,23 @@ def preflight_of(workspace: Workspace, spec: EngineSpec, model: Path) -> Preflig
         return found
     from trtops.model.preflight import preflight
     from trtops.model.read import read_facts
-    from trtops.store import write_durably
 
     found = preflight(spec, model, read_facts(model))
-    with suppress(StorageError):  # a home that is full or read-only makes the next check slower, and this one no worse
-        write_durably(path, [found.model_dump_json().encode()])
+    with suppress(OSError):  # a home that is full or read-only makes the next check slower, and this one no worse
+        _write(path, found.model_dump_json().encode())
     return found
+
+
+def _write(path: Path, body: bytes) -> None:
+    """Put an entry in its place. Not flushed to the disk: one that a power cut tears is made anew."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".tmp-{os.getpid()}-{path.name}")
+    try:
+        temporary.write_bytes(body)
+        temporary.replace(path)
+    except OSError:
+        temporary.unlink(missing_ok=True)
+        raise
 
 
 def _read(path: Path) -> Preflight | None:
@@ -65,21 +76,17 @@ def _read(path: Path) -> Preflight | None:
 
 def _key(spec: EngineSpec) -> Digest:
     """Digest of everything that the answer comes from."""
-    return digest_of(
-        {
-            "spec": spec.model_dump(mode="json", exclude={"metadata"}),
-            "code": str(_code()),
-            "onnx": metadata.version("onnx"),
-        }
-    )
+    body = spec.model_dump_json(exclude={"metadata"})
+    return Digest.of_bytes(f"{_looker()}\n{body}".encode())
 
 
 @cache
-def _code() -> Digest:
-    """Digest of the code that looks: a checkout under work has no version that tells."""
+def _looker() -> str:
+    """Who looks: the code's digest, since a checkout under work has no version that tells, and onnx's version."""
     import trtops.model
     import trtops.spec
 
     folders = [Path(path) for package in (trtops.model, trtops.spec) for path in package.__path__]
     files = sorted(file for folder in folders for file in folder.glob("*.py"))
-    return Digest.of_chunks(file.read_bytes() for file in files)
+    code = Digest.of_chunks(file.read_bytes() for file in files)
+    return f"{code} onnx {metadata.version('onnx')}"

@@ -56,7 +56,7 @@ def _install(session: nox.Session, *what: str) -> None:
 @nox.session(python=MAIN)
 def lint(session: nox.Session) -> None:
     """Ruff, mypy strict, import contracts, workflows."""
-    _install(session, "-e", ".[test,opa]")
+    _install(session, "-e", ".[test,opa,nacos]")
     session.run("ruff", "check", ".")
     session.run("ruff", "format", "--check", ".")
     session.run("mypy")
@@ -87,7 +87,7 @@ def tests(session: nox.Session) -> None:
 @nox.session(python=MAIN)
 def service(session: nox.Session) -> None:
     """Suites that start servers and child processes, on one interpreter."""
-    _install(session, "-e", ".[test,opa,rtx]")
+    _install(session, "-e", ".[test,opa,rtx,nacos]")
     session.run("pytest", "-q", "-m", "service and not gpu", *session.posargs)
 
 

@@ -31,7 +31,11 @@ class Settings(BaseSettings):
         home: state: store, file registry, keys, caches. Relative paths are relative to the repository's root.
         environment: whose enforcement levels, overlays and channels count.
         store: where artifacts are: a path or any URL that fsspec opens. Default: ``<home>/store``.
-        registry: ``file:PATH`` (default: ``file:<home>/registry``).
+        registry: ``file:PATH`` (default: ``file:<home>/registry``), or ``nacos://HOST:PORT``, ``nacos+tls://HOST:PORT``.
+        nacos_user: who to log in as.
+        nacos_password: the user's password. Prefer a file: environments of processes are easily seen.
+        nacos_password_file: file that holds it.
+        nacos_ca: PEM file of the authorities that a Nacos with TLS is trusted by.
         engine: what evaluates policies: ``auto`` takes OPA when it is there.
         opa_url: an OPA server that runs already.
         opa_token: its bearer token.
@@ -47,6 +51,10 @@ class Settings(BaseSettings):
     environment: Annotated[str, StringConstraints(pattern=r"^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$")] = "local"
     store: str | None = None
     registry: str | None = None
+    nacos_user: str | None = None
+    nacos_password: str | None = Field(default=None, repr=False)
+    nacos_password_file: Path | None = None
+    nacos_ca: Path | None = None
     engine: Literal["auto", "opa", "embedded"] = "auto"
     opa_url: str | None = None
     opa_token: str | None = Field(default=None, repr=False)
@@ -69,7 +77,7 @@ class Settings(BaseSettings):
         return (init_settings,)
 
 
-SECRET = frozenset({"opa_token"})
+SECRET = frozenset({"nacos_password", "opa_token"})
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import queue
 import threading
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import pytest
@@ -15,22 +16,50 @@ from trtops.errors import Conflict, TrtopsError
 from trtops.registry.file import FileRegistry
 from trtops.registry.memory import MemoryRegistry
 from trtops.registry.names import MAX_NAME
-from trtops.registry.port import MAX_DOCUMENT_BYTES
+from trtops.registry.port import MAX_DOCUMENT_BYTES, Registry
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Iterator
     from pathlib import Path
 
-    from trtops.registry.port import Registry
+    from tests.support.nacos_server import NacosServer
+    from trtops.registry.nacos.registry import NacosRegistry
 
 WAIT = 30.0
 
 
-@pytest.fixture(params=["memory", "file"])
-def registry(request: pytest.FixtureRequest, tmp_path: Path) -> Registry:
-    if request.param == "file":
-        return FileRegistry(tmp_path / "registry", "dev", interval=0.01)
-    return MemoryRegistry()
+Make = Callable[[], Registry]
+
+
+@pytest.fixture(
+    params=[
+        "memory",
+        "file",
+        # The first test waits for the server: half a minute, minutes when its jars are fetched.
+        pytest.param("nacos", marks=[pytest.mark.service, pytest.mark.timeout(900)]),
+    ]
+)
+def make(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Make]:
+    """Gives empty registries of one kind."""
+    made: list[NacosRegistry] = []
+
+    def one() -> Registry:
+        if request.param == "memory":
+            return MemoryRegistry()
+        if request.param == "file":
+            return FileRegistry(tmp_path / f"registry-{len(list(tmp_path.iterdir()))}", "dev", interval=0.01)
+        server: NacosServer = request.getfixturevalue("nacos")
+        made.append(server.registry(server.emptied()))
+        return made[-1]
+
+    yield one
+    for registry in made:
+        registry.close()
+
+
+@pytest.fixture
+def registry(make: Make) -> Registry:
+    return make()
 
 
 class Heard:
@@ -165,8 +194,8 @@ def test_the_longest_name_and_the_largest_document(registry: Registry) -> None:
 
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(st.tuples(st.sampled_from(["a", "a/b", "c"]), st.binary(max_size=4), st.binary(max_size=4))))
-def test_behaves_like_a_dictionary(registry: Registry, tmp_path: Path, steps: list[tuple[str, bytes, bytes]]) -> None:
-    fresh: Registry = MemoryRegistry() if isinstance(registry, MemoryRegistry) else _fresh(tmp_path)
+def test_behaves_like_a_dictionary(make: Make, steps: list[tuple[str, bytes, bytes]]) -> None:
+    fresh = make()
     model: dict[str, bytes] = {}
     for name, body, expected in steps:
         before = model.get(name)
@@ -179,10 +208,6 @@ def test_behaves_like_a_dictionary(registry: Registry, tmp_path: Path, steps: li
             assert before == wanted
             model[name] = body
     assert {name: fresh.read(name) for name in fresh.names()} == model
-
-
-def _fresh(tmp_path: Path) -> FileRegistry:
-    return FileRegistry(tmp_path / f"registry-{len(list(tmp_path.iterdir()))}", "dev")
 
 
 @pytest.mark.parametrize("operation", ["create", "swap"])

@@ -18,20 +18,11 @@ from trtops.cli.options import (
 )
 from trtops.cli.start import style, workspace
 
-registry_app = typer.Typer(help="The registry: refresh.", no_args_is_help=True, rich_markup_mode=None)
-
 
 def register(app: typer.Typer) -> None:
     """Add the commands of this module."""
     for command in (release, status, history, rollback):
         app.command()(command)
-    registry_app.command()(refresh)
-    registry_app.callback()(_registry)
-    app.add_typer(registry_app, name="registry")
-
-
-def _registry() -> None:
-    """The registry: refresh."""
 
 
 @guarded
@@ -130,25 +121,4 @@ def rollback(
         f"{binding.engine}: generation {binding.generation} in {binding.environment} ({binding.reason}), "
         f"release {binding.engine_release.short}, config {binding.config_release.short}\n"
     )
-    return 0
-
-
-@guarded
-def refresh(
-    engine: Annotated[str | None, typer.Argument(metavar="[ENGINE]", help="Only this engine.")] = None,
-    environment: EnvironmentOption = None,
-) -> int:
-    """Let channel pointers expire later.
-
-    On a schedule, with the channel key alone: release keys stay offline. Expired pointers come back, too.
-    """
-    from pathlib import Path
-
-    from trtops.report import text
-    from trtops.workflow.release import refresh as run
-
-    with workspace({"environment": environment}, quiet=True) as here:
-        found = run(here, Path(engine).name if engine else None)
-        now = here.now()
-    say(text.status(found, style(), now=now))
     return 0

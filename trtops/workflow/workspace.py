@@ -10,7 +10,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from trtops.errors import InputError
 from trtops.settings import find_root, resolve
 
 if TYPE_CHECKING:
@@ -40,6 +39,7 @@ class Workspace:
     resolved: Resolved
     clock: Callable[[], float] = time.time
     progress: Callable[[str, str, int, int], None] = field(default=silent, repr=False)
+    _registries: dict[str, Registry] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     @property
     def root(self) -> Path:
@@ -70,22 +70,18 @@ class Workspace:
         return KeyStore(self.resolved.home)
 
     def registry(self, environment: str | None = None) -> Registry:
-        """The registry of an environment.
+        """The registry of an environment; made on first use.
 
         Raises:
-            InputError: the registry's URL is of no known kind.
+            InputError: the registry's URL is of no known kind, or a login to it is not whole.
+            StorageError, TrustError: a password file cannot be read, or others may read it.
         """
-        url = self.resolved.registry
-        scheme, _, place = url.partition(":")
-        if scheme != "file" or not place:
-            raise InputError(
-                f"unknown kind of registry {url!r}",
-                where=self.resolved.sources["registry"],
-                fix="write file:PATH",
-            )
-        from trtops.registry.file import FileRegistry
+        name = environment or self.environment
+        if name not in self._registries:
+            from trtops.workflow.registry import open_registry
 
-        return FileRegistry(Path(place), environment or self.environment)
+            self._registries[name] = open_registry(self.resolved, name)
+        return self._registries[name]
 
 
 def open_workspace(

@@ -1,0 +1,82 @@
+"""Commands on the registry: refresh, init."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from trtops.cli.guard import guarded, say
+from trtops.cli.options import EnvironmentOption
+from trtops.cli.start import style, workspace
+
+registry_app = typer.Typer(help="The registry: refresh, init.", no_args_is_help=True, rich_markup_mode=None)
+init_app = typer.Typer(help="Set a registry up.", no_args_is_help=True, rich_markup_mode=None)
+
+
+def register(app: typer.Typer) -> None:
+    """Add the groups of this module."""
+    registry_app.command()(refresh)
+    init_app.command("nacos")(init_nacos)
+    init_app.callback()(_init)
+    registry_app.add_typer(init_app, name="init")
+    app.add_typer(registry_app, name="registry")
+
+
+def _init() -> None:
+    """Set a registry up."""
+
+
+@guarded
+def refresh(
+    engine: Annotated[str | None, typer.Argument(metavar="[ENGINE]", help="Only this engine.")] = None,
+    environment: EnvironmentOption = None,
+) -> int:
+    """Let channel pointers expire later.
+
+    On a schedule, with the channel key alone: release keys stay offline. Expired pointers come back, too.
+    """
+    from pathlib import Path
+
+    from trtops.report import text
+    from trtops.workflow.release import refresh as run
+
+    with workspace({"environment": environment}, quiet=True) as here:
+        found = run(here, Path(engine).name if engine else None)
+        now = here.now()
+    say(text.status(found, style(), now=now))
+    return 0
+
+
+@guarded
+def init_nacos(
+    environment: EnvironmentOption = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only tell what is missing.")] = False,
+) -> int:
+    """Make an environment on a Nacos.
+
+    Its namespace, a user for publishers and one for services with no more rights than they need, and a document that
+    marks it. Does only what is missing. As an administrator: set TRTOPS_NACOS_USER and TRTOPS_NACOS_PASSWORD.
+    """
+    from trtops.registry.nacos.setup import ROLES, user_name
+    from trtops.workflow.registry import init_nacos as run
+    from trtops.workflow.registry import password_file
+
+    steps = []
+
+    with workspace({"environment": environment}, quiet=True) as here:
+        tense = "would" if dry_run else "did"
+
+        def done(step: object) -> None:
+            steps.append(step)
+            say(f"{tense} {getattr(step, 'words', step)}\n")
+
+        made = run(here, done, dry_run=dry_run)
+        kept = [password_file(here.resolved, user_name(here.environment, role)) for role in ROLES]
+    if not steps:
+        say(f"nothing to do: {here.environment} is set up on {here.resolved.registry}\n")
+    for path in made:
+        say(f"its password is in {path}\n")
+    if not dry_run and not all(path.exists() for path in kept):
+        say("the users were made elsewhere: their passwords are where that was done, or with whoever made them\n")
+    return 0

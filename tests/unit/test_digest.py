@@ -5,6 +5,7 @@ import io
 from pathlib import Path  # noqa: TC003 - pytest reads the annotation of a fixture
 
 import pytest
+import rfc8785
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -44,6 +45,29 @@ _json = st.recursive(
 @given(st.dictionaries(st.text(), _json))
 def test_the_order_of_keys_does_not_matter(value: dict[str, object]) -> None:
     assert digest_of(dict(reversed(list(value.items())))) == digest_of(value)
+
+
+_odd = st.sampled_from(
+    [0.1, 1.0, -0.0, 1e-5, 1e-7, 1e16, 1e21, 5e-324, 2**53 - 1, "\x7f", "\x1f\b", "1.0", "[1.0,", ",1e5}", "é"]
+)
+
+
+@given(st.recursive(_json | _odd | st.floats(allow_nan=False, allow_infinity=False), lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner)))  # fmt: skip
+def test_canonical_bytes_are_those_of_the_library(value: object) -> None:
+    assert canonical(value) == rfc8785.dumps(value)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("value", [{1: 2}, {"a": {None: 1}}, {"a": b"x"}, {"a": {1, 2}}])
+def test_what_is_no_json_is_treated_as_the_library_does(value: object) -> None:
+    try:
+        expected: object = rfc8785.dumps(value)  # type: ignore[arg-type]
+    except (TypeError, ValueError, AttributeError) as error:
+        expected = type(error)
+    try:
+        found: object = canonical(value)
+    except (TypeError, ValueError, AttributeError) as error:
+        found = type(error)
+    assert found == expected
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), 2**60])

@@ -393,7 +393,9 @@ def _told(failed: Failed, log: Path, limits: Limits) -> TrtopsError:
         return _failure(failed.what + limit, log, fix="allow it more memory, or build on a larger machine")
     if isinstance(kind, type) and issubclass(kind, TrtopsError) and kind is not BuildFailed:
         return kind(failed.what, where=failed.where, fix=failed.fix)
-    return _failure(failed.what, log, where=failed.where, fix=failed.fix)
+    # Native code tells a lack of memory in many ways, of which MemoryError is one.
+    scarce = "" if limits.memory_bytes is None else f"; its memory was limited to {limits.memory_bytes} bytes"
+    return _failure(failed.what + scarce, log, where=failed.where, fix=failed.fix)
 
 
 def _failure(what: str, log: Path, *, fix: str | None, where: str | None = None) -> BuildFailed:

@@ -28,7 +28,7 @@ def changed(repo: Repository, name: str, root: Path) -> Repository:
     return other
 
 
-@pytest.mark.parametrize("verb", ["build", "verify", "bench", "release", "ship"])
+@pytest.mark.parametrize("verb", ["build", "verify", "ship"])
 def test_an_artifact_cut_short_is_refused_and_named(shipped: Repository, verb: str) -> None:
     path = shipped.artifact()
     path.write_bytes(path.read_bytes()[:-7])
@@ -202,16 +202,12 @@ def _stored(repo: Repository) -> bool:
     return (repo.home / "store" / "records" / "sidecar").exists()
 
 
-def _measured(repo: Repository) -> bool:
-    return (repo.home / "store" / "records" / "evidence").exists()
-
-
 def _publishing(repo: Repository) -> bool:
     return any((repo.home / "registry").rglob("*.json"))
 
 
 @pytest.mark.service
-@pytest.mark.parametrize("moment", [_built, _stored, _measured, _publishing])
+@pytest.mark.parametrize("moment", [_built, _stored, _publishing])
 def test_killed_in_the_middle(repo: Repository, moment: Callable[[Repository], bool]) -> None:
     with repo.start("ship", "tiny", pipes=False) as process:
         end = time.monotonic() + 60

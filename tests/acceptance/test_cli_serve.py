@@ -199,6 +199,7 @@ class Crowd:
                     self.faults.append(f"{answer.status} {text!r}")
                     return
                 self.answers[number].append(json.loads(text)["outputs"][0]["data"][1])
+                time.sleep(0.01)  # leaves the release some of the CPUs
         except OSError as error:
             self.faults.append(repr(error))
         finally:

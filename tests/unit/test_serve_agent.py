@@ -99,9 +99,10 @@ class World:
     backends: dict[str, StubBackend]
     now: float = NOW
 
-    def bundle(self, name: str, config: RuntimeConfig | None = None) -> Bundle:
+    def bundle(self, name: str, config: RuntimeConfig | None = None, version: str = "1.0.0") -> Bundle:
         """A release of two targets, a GPU's and a CPU's."""
         made = []
+        of = spec(interface={"version": version})
         for target, device in ((0, None), (1, Device(kind="gpu", name="A10", compute_capability="8.6"))):
             text = f"{name} {target}".encode()
             digest = self.store.put_bytes(text)
@@ -109,14 +110,16 @@ class World:
                 {"device": device} if device else {}
             )
             side = sidecar(target, **changes).model_copy(update={"artifact": digest})
-            made.append(candidate(target, sidecar=side, builder=self.keys.signer("builder").key_id))
+            made.append(candidate(target, of=of, sidecar=side, builder=self.keys.signer("builder").key_id))
         allowed = verdict("spec")
-        release = engine_release(spec(), allowed, made, skipped={}, commit="abc", trtops="0.1.0", created=NOW)
+        release = engine_release(of, allowed, made, skipped={}, commit="abc", trtops="0.1.0", created=NOW)
         settings = config_release("cls", "dev", config or runtime(), created=NOW)
         return Bundle(release, settings, allowed, tuple(made), {})
 
-    def release(self, name: str, config: RuntimeConfig | None = None, lifetime: int | None = None) -> int:
-        made = self.bundle(name, config)
+    def release(
+        self, name: str, config: RuntimeConfig | None = None, lifetime: int | None = None, version: str = "1.0.0"
+    ) -> int:
+        made = self.bundle(name, config, version)
         done = publish(
             self.registry.inner,
             self.keys,
@@ -454,6 +457,20 @@ def test_an_operator_unloads_and_loads(world: World) -> None:
         with pytest.raises(Unavailable, match="the registry is away"):
             agent.load("cls")
         assert agent.not_ready() is None
+
+
+def test_an_interface_that_clients_do_not_know_is_not_loaded(world: World) -> None:
+    world.release("one", version="1.2.0")
+    with world.agent(accepts={"cls": "1.1.0", "other": "9.0.0"}) as agent:
+        until(lambda: generation(agent) == 1)
+        world.release("two", version="2.0.0")
+        until(lambda: "interface 2.0.0 of cls does not serve clients of 1.1.0" in str(engine(agent).get("reason")))
+        assert generation(agent) == 1
+        world.release("three", version="1.3.0")
+        until(lambda: generation(agent) == 3)
+    with world.agent(accepts={"cls": "1.4.0"}) as agent:
+        until(lambda: "interface 1.3.0 of cls does not serve clients of 1.4.0" in str(engine(agent).get("reason")))
+        assert generation(agent) == 0
 
 
 def test_draining_is_not_ready(world: World) -> None:

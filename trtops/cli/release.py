@@ -1,4 +1,4 @@
-"""Commands on releases: release, status, history, rollback."""
+"""Commands on releases: release, promote, approve, status, history, rollback."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from trtops.cli.start import style, workspace
 
 def register(app: typer.Typer) -> None:
     """Add the commands of this module."""
-    for command in (release, status, history, rollback):
+    for command in (release, promote, approve, status, history, rollback):
         app.command()(command)
 
 
@@ -55,6 +55,62 @@ def release(
             failure = error
     show_shipment(shipment, json=json)
     return complain(failure) if failure is not None else 0
+
+
+@guarded
+def promote(
+    engine: EngineArgument,
+    to: Annotated[str, typer.Option("--to", metavar="ENV", help="Environment to move it to.")],
+    environment: EnvironmentOption = None,
+    policy_engine: PolicyEngineOption = None,
+    opa_url: OpaUrlOption = None,
+) -> int:
+    """Move what runs in one environment to another.
+
+    The same digests, with the other environment's runtime config, judged by its gates. --env is where it comes from.
+    """
+    from trtops.report import text
+    from trtops.workflow.check import folders_of
+    from trtops.workflow.judge import open_gate
+    from trtops.workflow.promote import promote as run
+
+    flags = {"engine": named(policy_engine), "opa_url": opa_url}
+    with workspace({"environment": environment, **flags}, quiet=True) as there:
+        source = there.environment
+    with workspace({"environment": to, **flags}) as here, open_gate(here) as gate:
+        (folder,) = folders_of(here, [engine])
+        done = run(here, folder, source, gate)
+    for verdict in done.verdicts:
+        say(text.brief(verdict, style()))
+    published = done.released.published
+    new = f"from {done.source} generation {done.generation}" if published.new else "nothing new"
+    say(
+        f"{done.released.release.engine}: generation {published.generation} in {to} ({new}), "
+        f"release {published.release.short}, config {published.config.short}\n"
+    )
+    return 0
+
+
+@guarded
+def approve(
+    what: Annotated[str, typer.Argument(metavar="RELEASE", help="ENGINE: what runs; or ENGINE@sha256:…")],
+    key: Annotated[
+        str, typer.Option("--as", metavar="KEY", help="Name of a key of this home, or a private key's path.")
+    ],
+    environment: EnvironmentOption = None,
+) -> int:
+    """Approve a release.
+
+    Signs its digest: whatever changes in it voids the approval. Whose approval counts, and how many it takes, stands in
+    policies/data/approvals.yaml; nobody approves their own.
+    """
+    from trtops.workflow.approve import approve as run
+
+    with workspace({"environment": environment}, quiet=True) as here:
+        done = run(here, what, key)
+        where = here.environment
+    say(f"{'approved' if done.new else 'approved already'}: {done.engine}@{done.release} in {where}, key {done.key}\n")
+    return 0
 
 
 @guarded

@@ -41,6 +41,10 @@ def serve(
         Path | None,
         typer.Option("--socket", metavar="PATH", help="Also serve clients of this host by shared memory, here."),
     ] = None,
+    accepts: Annotated[
+        list[str] | None,
+        typer.Option("--accepts", metavar="ENGINE=VERSION", help="Interface that clients need: same major, not older."),
+    ] = None,
     ready_json: Annotated[bool, typer.Option("--ready-json", help="Write the ready line as JSON.")] = False,
 ) -> int:
     """Serve what is released.
@@ -52,7 +56,7 @@ def serve(
 
     listen = Listen(host=host, port=port, control_port=control_port, drain=drain, ready_json=ready_json, socket=socket)
     with workspace({"environment": environment}, quiet=True) as here:
-        return run(here, engines or (), listen)
+        return run(here, engines or (), listen, accepts or ())
 
 
 @guarded

@@ -97,7 +97,15 @@ def sign(value: Value, signers: Sequence[Signer]) -> bytes:
         KeyError: documents of this type are never signed.
         InputError: the envelope would be larger than :data:`MAX_ENVELOPE_BYTES`.
     """
-    predicate_type, _ = _KINDS[type(value)]
+    return sign_statement(value, _KINDS[type(value)][0], signers)
+
+
+def sign_statement(value: Value, predicate_type: str, signers: Sequence[Signer]) -> bytes:
+    """Sign a document of a type whose signers no role of the root names.
+
+    Raises:
+        InputError: the envelope would be larger than :data:`MAX_ENVELOPE_BYTES`.
+    """
     statement = {
         "_type": STATEMENT_TYPE,
         "subject": [{"name": type(value).__name__, "digest": {"sha256": value.digest().value}}],

@@ -183,6 +183,16 @@ def _parse_root(body: bytes, path: Path, fix: str) -> Root:
         raise InputError(f"this is not a root document: {reason}", where=str(path), fix=fix) from None
 
 
+def signer_at(path: Path) -> Signer:
+    """The ed25519 key in a file; made if there is none yet.
+
+    Raises:
+        StorageError: it could not be read or written (local disk).
+        TrustError: others may read the file, or it holds no ed25519 key.
+    """
+    return _load(private_file(path, _new_key), path)
+
+
 def private_file(path: Path, make: Callable[[], bytes]) -> bytes:
     """Read a file that only its owner may read; make it first, atomically, where there is none.
 

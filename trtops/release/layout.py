@@ -9,6 +9,7 @@
     provenance/sha256-…                       Provenance of an artifact
     evidence/sha256-…  verdicts/sha256-…      Evidence and Verdict that let it through
     secrets/ENGINE/PATH                       SealedSecret, replaced when it is rotated
+    approvals/ENGINE/sha256-…/KEY             Approval of an engine release by a key, replaced when it is renewed
 
 The digest in a name is that of the document's value (:meth:`trtops.digest.Value.digest`), not of its envelope: a
 second signature, or another key's, leaves the name as it is.
@@ -73,6 +74,16 @@ def secrets(engine: str) -> str:
 def secret(engine: str, path: str) -> str:
     """Name of a sealed secret."""
     return secrets(engine) + path
+
+
+def approvals(engine: str, release: Digest) -> str:
+    """Prefix of a release's approvals."""
+    return f"approvals/{engine}/{_tail(release)}/"
+
+
+def approval(engine: str, release: Digest, key_id: str) -> str:
+    """Name of one key's approval."""
+    return approvals(engine, release) + key_id
 
 
 def _tail(digest: Digest) -> str:

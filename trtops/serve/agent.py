@@ -14,7 +14,7 @@ import threading
 import time
 from collections import Counter
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -63,6 +63,8 @@ class Duty:
         poll: seconds between two looks at a pointer when no watch calls.
         grace: seconds that a missing or expired pointer is borne before health says degraded.
         identity: opens the secrets of the runtime configs, in memory; None: they stay references.
+        accepts: engine -> version of the interface that this service's clients were written against; a release with
+            another major, or an older version, is not loaded. An engine that is not listed is taken in any version.
     """
 
     environment: str
@@ -72,6 +74,7 @@ class Duty:
     poll: float = 15.0
     grace: float = 300.0
     identity: Identity | None = None
+    accepts: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass
@@ -333,7 +336,7 @@ class Agent:
         channel = self._channel(name)
         try:
             seen = self._snapshots.seen(channel)
-            trusted = TrustedChannel(self._duty.root, channel, seen)
+            trusted = TrustedChannel(self._duty.root, channel, seen, accepts=self._duty.accepts.get(name))
             body = self._registry.read(layout.pointer(channel))
             try:
                 binding = trusted.update_pointer(body, int(self._wall()))
@@ -400,7 +403,7 @@ class Agent:
         if documents is None:
             return
         try:
-            trusted = TrustedChannel(self._duty.root, channel)
+            trusted = TrustedChannel(self._duty.root, channel, accepts=self._duty.accepts.get(name))
             body = documents.get(layout.pointer(channel))
             # Time 0 comes before every expiry: it must not cause an outage (design §4.8), and nothing new comes of it.
             pointed = Pointed.of(trusted.update_pointer(body, 0))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from trtops.errors import Denied, InputError, TrtopsError, Unavailable
 
@@ -108,7 +108,7 @@ def judge_evidence(
     for build, measured in pairs:
         evidence = measured.evidence
         assert build.built is not None  # noqa: S101 - skipped targets have no evidence
-        released = _released_evidence(workspace, checked, baseline, build.target.id)
+        released = released_evidence(workspace, checked, baseline, build.target.id)
         document = evidence_input(
             evidence.model_dump(mode="json"),
             checked.spec,
@@ -149,9 +149,12 @@ def _settled(workspace: Workspace, evidence: Evidence, verdict: Verdict) -> Verd
     return verdict
 
 
-def _released_evidence(
-    workspace: Workspace, checked: Checked, baseline: Current | None, target: str
-) -> Evidence | None:
+def released_evidence(workspace: Workspace, checked: Checked, baseline: Current | None, target: str) -> Evidence | None:
+    """Evidence of what runs now, to compare a target's with; None if there is none of that target.
+
+    Raises:
+        TrustError: it is forged.
+    """
     from trtops.evidence import Evidence
     from trtops.release import layout
     from trtops.release.envelope import verify
@@ -204,6 +207,7 @@ def release(
     import trtops
     from trtops.release.assemble import Candidate, config_release, engine_release
     from trtops.release.publish import Bundle, publish
+    from trtops.workflow.gate import Move, judge_release, refuse
     from trtops.workflow.workspace import commit_of
 
     refuse_denied(checked, judged)
@@ -225,7 +229,7 @@ def release(
         commit=commit_of(checked.folder),
         trtops=trtops.__version__,
     )
-    config = config_release(checked.spec.name, workspace.environment, _config(checked), created=workspace.now())
+    config = config_release(checked.spec.name, workspace.environment, config_of(checked), created=workspace.now())
     bundle = Bundle(
         engine_release=made,
         config_release=config,
@@ -236,80 +240,33 @@ def release(
         judged_at=baseline.binding.generation if baseline else 0,
     )  # fmt: skip
     registry = workspace.registry()
-    verdict = _judge_release(workspace, gate, bundle, baseline)
-    if verdict.decision == "deny":
-        raise Denied(
-            f"policies deny the release of {checked.spec.name}: "
-            + "; ".join(f"{finding.message} [{finding.rule}]" for finding in verdict.findings if finding.blocking),
-            fix="see docs/rules/release for what each rule asks",
-        )
+    verdict = judge_release(
+        workspace, gate, bundle, baseline, Move("release", reason="release", approvals_from=(registry,))
+    )
+    refuse(verdict, bundle)
     published = publish(
         registry,
         workspace.keys,
         channel_of(workspace, checked.spec.name),
         bundle,
         now=workspace.now(),
-        lifetime=_lifetime(workspace),
+        lifetime=lifetime_of(workspace),
         has_artifact=workspace.store.has,
     )
     return Released(published, made, verdict)
 
 
-def _config(checked: Checked) -> RuntimeConfig:
+def config_of(checked: Checked) -> RuntimeConfig:
+    """The runtime config that is released; the defaults where the engine's folder has none."""
     from trtops.spec.engine import RuntimeConfig
 
     return checked.runtime.config if checked.runtime else RuntimeConfig(apiVersion="trtops/v1", kind="Runtime")
 
 
-def _lifetime(workspace: Workspace) -> int | None:
+def lifetime_of(workspace: Workspace) -> int | None:
+    """Seconds until a pointer expires; None: never."""
     days = workspace.resolved.settings.expires
     return days * DAY if days else None
-
-
-def _judge_release(workspace: Workspace, gate: Gate, bundle: Any, baseline: Current | None) -> Verdict:  # noqa: ANN401 - a Bundle
-    from trtops.policy.gate import Subject
-    from trtops.policy.inputs_release import Consent, Proposal, SignatureFacts, previous_facts, release_input
-    from trtops.release.assemble import next_binding
-    from trtops.release.documents import Bound
-
-    made, config = bundle.engine_release, bundle.config_release
-    channel = channel_of(workspace, made.engine)
-    keys = {role: workspace.keys.signer(role).key_id for role in ("builder", "release", "channel")}
-    binding = next_binding(
-        baseline.binding if baseline else None,
-        channel,
-        Bound(engine_release=made.digest(), config_release=config.digest()),
-        reason="release",
-        actor=keys["channel"],
-        now=workspace.now(),
-        lifetime=_lifetime(workspace),
-    )
-    previous = None
-    if baseline is not None:
-        before = baseline.engine.model_dump(mode="json")
-        facts = previous_facts(
-            before,
-            str(baseline.binding.engine_release),
-            baseline.binding.generation,
-            baseline.config.model_dump(mode="json"),
-        )
-        previous = (facts, before["contract"])
-    proposal = Proposal(
-        action="release",
-        release=(str(made.digest()), made.model_dump(mode="json")),
-        config=(str(config.digest()), config.model_dump(mode="json")),
-        binding=binding.model_dump(mode="json"),
-        evidence={str(one.evidence.digest()): one.evidence.model_dump(mode="json") for one in bundle.candidates},
-        verdicts={
-            str(verdict.digest()): verdict
-            for verdict in (bundle.spec_verdict, *(one.verdict for one in bundle.candidates))
-        },
-        previous=previous,
-    )
-    signature = SignatureFacts(key=keys["release"], valid=True, first_use=workspace.keys.self_made())
-    consent = Consent(authors=(keys["release"],), signatures=(signature,))
-    document = release_input(proposal, consent, now=workspace.now())
-    return gate.judge("release", Subject(made.engine, made.engine, document.to_json()))
 
 
 def status(workspace: Workspace, engine: str | None = None) -> tuple[Status, ...]:
@@ -362,7 +319,7 @@ def rollback(workspace: Workspace, engine: str, to: int | None) -> Binding:
         channel,
         to=to,
         now=workspace.now(),
-        lifetime=_lifetime(workspace),
+        lifetime=lifetime_of(workspace),
         has_artifact=workspace.store.has,
     )
 
@@ -377,7 +334,7 @@ def refresh(workspace: Workspace, engine: str | None) -> tuple[Binding, ...]:
     from trtops.release.fetch import channels
     from trtops.release.publish import refresh as extend
 
-    lifetime = _lifetime(workspace)
+    lifetime = lifetime_of(workspace)
     if lifetime is None:
         raise InputError("pointers never expire here", fix="set `expires` (days) in trtops.toml, or TRTOPS_EXPIRES")
     registry = workspace.registry()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -13,6 +14,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from trtops.workflow.workspace import Workspace
+
+
+_VERSION = re.compile(r"(0|[1-9][0-9]{0,8})(\.(0|[1-9][0-9]{0,8})){2}")
 
 
 @dataclass(frozen=True)
@@ -36,14 +40,21 @@ class Listen:
     socket: Path | None = None
 
 
-def serve(workspace: Workspace, names: Sequence[str], listen: Listen) -> int:
+def serve(workspace: Workspace, names: Sequence[str], listen: Listen, accepts: Sequence[str] = ()) -> int:
     """Serve the stable channel of engines; of all that are released where none is named.
+
+    Args:
+        workspace: whose environment.
+        names: engines, or their folders.
+        listen: where.
+        accepts: ``ENGINE=VERSION`` each: the interface that clients of this service were written against. A release of
+            another major, or an older one, is not loaded, and what runs keeps serving.
 
     Returns:
         the exit code: 0 after an orderly end.
 
     Raises:
-        InputError: nothing of these names is released, or a host is none of this machine's.
+        InputError: nothing of these names is released, ``accepts`` is wrong, or a host is none of this machine's.
         Unavailable: a port is in use, or the registry is away and nothing is kept from before.
     """
     from trtops.serve.agent import Duty
@@ -51,12 +62,14 @@ def serve(workspace: Workspace, names: Sequence[str], listen: Listen) -> int:
     from trtops.workflow.secrets import identity_of
 
     engines = _released(workspace, names)
+    accepted = _accepted(accepts, engines)
     host, port = _address(workspace, engines, listen)
     duty = Duty(
         environment=workspace.environment,
         engines=engines,
         root=workspace.keys.root(),
         identity=identity_of(workspace),
+        accepts=accepted,
     )
     settings = ServeSettings(
         duty=duty,
@@ -70,6 +83,19 @@ def serve(workspace: Workspace, names: Sequence[str], listen: Listen) -> int:
         socket=listen.socket,
     )
     return run(settings, registry=workspace.registry(), store=workspace.store)
+
+
+def _accepted(accepts: Sequence[str], engines: Sequence[str]) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for text in accepts:
+        name, _, version = text.partition("=")
+        if not _VERSION.fullmatch(version):
+            raise InputError(f"no engine and version: {text[:80]!r}", where="--accepts", fix="write ENGINE=1.2.0")
+        if name not in engines or name in found:
+            why = "is given twice" if name in found else "is not served here"
+            raise InputError(f"{name} {why}", where="--accepts", fix=f"served here: {', '.join(engines)}")
+        found[name] = version
+    return found
 
 
 def _released(workspace: Workspace, names: Sequence[str]) -> tuple[str, ...]:

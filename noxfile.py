@@ -1,4 +1,4 @@
-"""The one command that passes the tests: ``python3 -m pip install nox && nox``.
+"""The one command that passes the tests: ``python3 -m pip install nox && python3 -m nox``.
 
 Sessions, in order: lint, policies, tests on every CPython that is found (3.10 to 3.13), bare. Suites that start
 servers run on one interpreter (``service``), the rest on all.
@@ -81,7 +81,7 @@ def policies(session: nox.Session) -> None:
 def tests(session: nox.Session) -> None:
     """Everything that starts no server, on every interpreter."""
     _install(session, "-e", ".[test,opa]")
-    session.run("pytest", "-q", "-m", "not service and not gpu", *session.posargs)
+    session.run("pytest", "-q", "-n", "2", "--dist", "loadfile", "-m", "not service and not gpu", *session.posargs)
 
 
 @nox.session(python=MAIN)
@@ -103,6 +103,9 @@ def lock(session: nox.Session) -> None:
 
 @nox.session(python=FOUND)
 def bare(session: nox.Session) -> None:
-    """Install with no extra; import every module and run every ``--help``: no optional package may leak in."""
+    """Install with no extra; import every module, run every ``--help``, ship twice: no optional package may leak in."""
     _install(session, ".")
     session.run("python", "tests/bare_env/check.py")
+    home = {"TRTOPS_HOME": session.create_tmp()}
+    for _ in range(2):
+        session.run("trtops", "ship", "engines/ppocr-cls", "--smoke", env=home)

@@ -37,12 +37,13 @@ def test_a_file_and_its_bytes_have_one_digest(tmp_path: Path) -> None:
 
 
 _json = st.recursive(
-    st.none() | st.booleans() | st.integers(-(2**53) + 1, 2**53 - 1) | st.text(),
-    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+    st.none() | st.booleans() | st.integers(-(2**53) + 1, 2**53 - 1) | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=8), inner, max_size=4),
+    max_leaves=12,
 )
 
 
-@given(st.dictionaries(st.text(), _json))
+@given(st.dictionaries(st.text(max_size=8), _json, max_size=6))
 def test_the_order_of_keys_does_not_matter(value: dict[str, object]) -> None:
     assert digest_of(dict(reversed(list(value.items())))) == digest_of(value)
 

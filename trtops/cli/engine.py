@@ -40,7 +40,7 @@ FreshOption = Annotated[bool, typer.Option("--fresh", help="Measure again what w
 
 def register(app: typer.Typer) -> None:
     """Add the commands of this module."""
-    for command in (ship, check, build, verify, bench):
+    for command in (ship, check, build, verify, bench, precision):
         app.command()(command)
 
 
@@ -264,13 +264,61 @@ def bench(
     return 0
 
 
+@guarded
+def precision(
+    engine: EngineArgument,
+    modes: Annotated[
+        str, typer.Option("--modes", metavar="LIST", help="Precisions, separated by commas: fp32,tf32,fp16,bf16,int8.")
+    ] = "fp32,fp16,int8",
+    layers: Annotated[int, typer.Option("--layers", metavar="N", min=0, help="How many layers are shown.")] = 5,
+    environment: EnvironmentOption = None,
+    policy_engine: PolicyEngineOption = None,
+    opa_url: OpaUrlOption = None,
+    target: Annotated[
+        str | None,
+        typer.Option("--target", "-t", metavar="ID", help="Of the spec (default: the first that loads here)."),
+    ] = None,
+    fresh: FreshOption = False,
+) -> int:
+    """Build, verify and measure one target in several precisions, side by side.
+
+    Latency, size and accuracy loss of each, then its layers by error, worst first. Needs samples for fp16 (those of
+    the accuracy section), calibration data for int8.
+    """
+    from trtops.errors import InputError
+    from trtops.report.precision import precisions as written
+    from trtops.workflow.precision import MODES, precisions, target_of
+
+    wanted = [mode.strip() for mode in modes.split(",") if mode.strip()]
+    if unknown := [mode for mode in wanted if mode not in MODES]:
+        raise InputError(
+            f"there is no precision {unknown[0]!r}", where="--modes", fix=f"choose from {', '.join(MODES)}"
+        )
+    chosen = [mode for mode in MODES if mode in wanted]
+    if not chosen:
+        raise InputError("no precision is named", where="--modes", fix=f"choose from {', '.join(MODES)}")
+    flags = {"environment": environment, "engine": named(policy_engine), "opa_url": opa_url}
+    with workspace(flags) as here:
+        checked = _allowed(here, engine)
+        variants = precisions(here, checked, target_of(checked, target), chosen, fresh=fresh)
+    say(written(variants, style(), layers=layers))
+    return 0
+
+
 def _built(
     here: Workspace, engine: str, target: list[str] | None, *, rebuild: bool = False
 ) -> tuple[Checked, tuple[TargetBuild, ...]]:
     """Check an engine, refuse it if it is denied, and build its targets."""
+    from trtops.workflow.build import build as run
+
+    checked = _allowed(here, engine)
+    return checked, run(here, checked, only=tuple(target or ()), rebuild=rebuild)
+
+
+def _allowed(here: Workspace, engine: str) -> Checked:
+    """Check an engine, and refuse it if it is denied."""
     from trtops.errors import Denied
     from trtops.report import text
-    from trtops.workflow.build import build as run
     from trtops.workflow.check import check as check_one
     from trtops.workflow.check import folders_of
     from trtops.workflow.judge import open_gate
@@ -282,7 +330,7 @@ def _built(
         for verdict in checked.verdicts:
             say(text.verdict(verdict, style()))
         raise Denied(f"policies deny {checked.spec.name}", where=checked.engine.document.file)
-    return checked, run(here, checked, only=tuple(target or ()), rebuild=rebuild)
+    return checked
 
 
 def _measured(here: Workspace, engine: str, target: list[str] | None, want: Want) -> list[Measured]:

@@ -1,7 +1,8 @@
-"""Commands on releases: release, promote, approve, status, history, rollback."""
+"""Commands on releases: release, promote, approve, status, history, rollback, verify-release."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -23,6 +24,7 @@ def register(app: typer.Typer) -> None:
     """Add the commands of this module."""
     for command in (release, promote, approve, status, history, rollback):
         app.command()(command)
+    app.command("verify-release")(verify_release)
 
 
 @guarded
@@ -120,8 +122,6 @@ def status(
     json: JsonOption = False,
 ) -> int:
     """Show what each channel names now."""
-    from pathlib import Path
-
     from trtops.report import jsonout, text
     from trtops.workflow.release import problems_of
     from trtops.workflow.release import status as run
@@ -138,13 +138,42 @@ def status(
 
 
 @guarded
+def verify_release(
+    engine: EngineArgument,
+    root: Annotated[
+        Path | None, typer.Option("--root", metavar="FILE", help="Trusted keys (default: this home's root.json).")
+    ] = None,
+    environment: EnvironmentOption = None,
+) -> int:
+    """Check all that vouches for a release.
+
+    As a service would: signatures, digests, history, proofs of every target, and the bytes in the store. With a copied
+    registry and store it needs no network. 2 if something does not hold.
+    """
+    from trtops.report import text
+    from trtops.report.rows import Outcome, Table
+    from trtops.workflow.verify import verify_release as run
+
+    with workspace({"environment": environment}, quiet=True) as here:
+        found = run(here, Path(engine).name, root)
+    states: dict[bool | None, tuple[str, Outcome]] = {
+        True: ("holds", "done"),
+        False: ("FAILS", "failed"),
+        None: ("absent", "skipped"),
+    }
+    rows = tuple((one.subject, states[one.holds][0], one.words) for one in found)
+    say(
+        text.table(Table(("what", "state", "found"), rows, tones=tuple(states[one.holds][1] for one in found)), style())
+    )
+    return 2 if any(one.holds is False for one in found) else 0
+
+
+@guarded
 def history(engine: EngineArgument, environment: EnvironmentOption = None, json: JsonOption = False) -> int:
     """Show every move of a channel.
 
     Newest first; the chain of signatures is verified.
     """
-    from pathlib import Path
-
     from trtops.report import jsonout, text
     from trtops.workflow.release import history as run
 
@@ -167,8 +196,6 @@ def rollback(
 
     As a new generation, so that services take it; the engine and config releases are those of before.
     """
-    from pathlib import Path
-
     from trtops.workflow.release import rollback as run
 
     with workspace({"environment": environment}, quiet=True) as here:

@@ -1,0 +1,155 @@
+"""``trtops verify-release``: everything that vouches for a release, checked as a service would, and its bytes.
+
+Needs the documents of the registry, the artifacts of the store and ``root.json``, nothing else of who released: with a
+copied file registry and store it works with no network.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from trtops.errors import FetchFailed, TrtopsError, Unavailable
+from trtops.release import layout
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from trtops.registry.port import Registry
+    from trtops.release.documents import Channel, EngineRelease
+    from trtops.release.root import Root
+    from trtops.release.trust import TrustedChannel
+    from trtops.workflow.workspace import Workspace
+
+
+@dataclass(frozen=True)
+class Proof:
+    """One thing that was checked.
+
+    Attributes:
+        subject: what.
+        holds: whether it does; None: it is not here to be checked.
+        words: what was found.
+    """
+
+    subject: str
+    holds: bool | None
+    words: str
+
+
+def verify_release(workspace: Workspace, engine: str, root_file: Path | None) -> tuple[Proof, ...]:
+    """Check what the stable channel of an engine names, down to the artifacts' bytes.
+
+    Args:
+        workspace: its environment, registry and store.
+        engine: name.
+        root_file: the trusted keys; None: this home's ``root.json``.
+
+    Returns:
+        every check, in order; the first that fails ends the chain that hangs on it, and no other.
+
+    Raises:
+        InputError: there is no root document, or nothing is released.
+        Unavailable: the registry is away.
+    """
+    from trtops.release.fetch import history
+    from trtops.release.keys import load_root
+    from trtops.release.trust import TrustedChannel
+    from trtops.workflow.release import channel_of, nothing_released
+
+    root = load_root(root_file or workspace.resolved.home / "root.json")
+    registry = workspace.registry()
+    channel = channel_of(workspace, engine)
+    pointer = registry.read(layout.pointer(channel))
+    if pointer is None:
+        raise nothing_released(workspace, registry, engine)
+    trusted = TrustedChannel(root, channel)
+    proofs = [_tried("pointer", lambda: _pointer(trusted, pointer, workspace.now()))]
+    proofs.append(
+        _tried("history", lambda: f"{len(history(registry, root, channel))} generations, each names the last")
+    )
+    if proofs[0].holds:
+        proofs += _releases(workspace, registry, trusted, root)
+    return tuple(proofs)
+
+
+def _tried(subject: str, check: Callable[[], str]) -> Proof:
+    try:
+        return Proof(subject, holds=True, words=check())
+    except FetchFailed as error:
+        return Proof(subject, holds=None, words=error.what)
+    except TrtopsError as error:
+        return Proof(subject, holds=False, words=str(error))
+
+
+def _pointer(trusted: TrustedChannel, body: bytes, now: int) -> str:
+    binding = trusted.update_pointer(body, now)
+    return f"generation {binding.generation} ({binding.reason}), signed by {binding.actor[:12]}"
+
+
+def _releases(workspace: Workspace, registry: Registry, trusted: TrustedChannel, root: Root) -> Iterator[Proof]:
+    channel, binding = trusted.channel, trusted.binding
+    name = layout.engine_release(channel.engine, binding.engine_release)
+    engine = _tried("engine release", lambda: _engine(trusted, registry.read(name)))
+    yield engine
+    config = layout.config_release(channel.engine, binding.config_release)
+    yield _tried(
+        "config release", lambda: f"{trusted.update_config_release(registry.read(config)).digest().short} holds"
+    )
+    if not engine.holds:
+        return
+    release = trusted.engine_release
+    yield _tried("spec verdict", lambda: _spec_verdict(registry, root, release))
+    for artifact in release.artifacts:
+        target = artifact.target
+        proven = _tried(f"{target}: proofs", lambda target=target: _proofs(trusted, registry, target))  # type: ignore[misc]
+        yield proven
+        if proven.holds:
+            yield _tried(f"{target}: artifact", lambda target=target: _artifact(workspace, trusted, target))  # type: ignore[misc]
+    yield from _approvals(registry, channel, release)
+
+
+def _engine(trusted: TrustedChannel, body: bytes | None) -> str:
+    release = trusted.update_engine_release(body)
+    return f"{release.digest().short} holds: interface {release.contract.version}, commit {release.commit or 'unknown'}"
+
+
+def _spec_verdict(registry: Registry, root: Root, release: EngineRelease) -> str:
+    from trtops.errors import TrustError
+    from trtops.policy.verdict import Verdict
+    from trtops.release.envelope import verify
+
+    where = layout.verdict(release.spec_verdict)
+    body = registry.read(where)
+    if body is None:
+        raise Unavailable("the document is not in the registry", where=where)
+    signed = verify(body, Verdict, root, where=where)
+    verdict = signed.value
+    if signed.digest != release.spec_verdict or verdict.stage != "spec" or verdict.decision == "deny":
+        raise TrustError("the verdict does not let the spec through", where=where)
+    return f"{verdict.decision} by {len(verdict.rules)} rules, {verdict.engine}, in {verdict.environment}"
+
+
+def _proofs(trusted: TrustedChannel, registry: Registry, target: str) -> str:
+    from trtops.release.fetch import fetch_proofs
+
+    artifact = fetch_proofs(trusted, registry, target)
+    return f"built by {artifact.sidecar.backend} {artifact.sidecar.backend_version}, verified, gated"
+
+
+def _artifact(workspace: Workspace, trusted: TrustedChannel, target: str) -> str:
+    released = trusted.engine_release.artifact(target)
+    assert released is not None  # noqa: S101 - the target is the release's own
+    digest = released.sidecar.artifact
+    path = workspace.store.path(digest)
+    trusted.accept_artifact(target, digest, path.stat().st_size)
+    return f"{digest.short}, {path.stat().st_size} bytes as released"
+
+
+def _approvals(registry: Registry, channel: Channel, release: EngineRelease) -> Iterator[Proof]:
+    from trtops.release.approval import approvals
+
+    for fact in approvals([registry], channel.engine, release.digest()):
+        words = f"by key {fact['key'][:12]}" if fact["valid"] else f"of key {fact['key'][:12]}: it does not hold"
+        yield Proof("approval", holds=bool(fact["valid"]), words=words)

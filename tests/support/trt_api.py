@@ -31,7 +31,7 @@ SEEDS = {
     "layer": "ILayer",
 }
 # Parameters annotated ``Any`` that are nothing of TensorRT's.
-OTHERS = {"cudart", "model", "log", "owner", "event", "stream", "graph", "pointer", "value", "mark"}
+OTHERS = {"cudart", "model", "log", "owner", "event", "stream", "graph", "pointer", "value", "mark", "told"}
 # Fields and local names that are set from elsewhere.
 NAMED = {"engine": "ICudaEngine", "context": "IExecutionContext"}
 _ENUM_LIKE = re.compile(r"[A-Z][A-Z0-9]{2,}(_[A-Z0-9]+)*")

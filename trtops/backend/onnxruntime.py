@@ -16,6 +16,7 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from trtops.backend.bindings import check_inputs
+from trtops.backend.inspect import inspect_onnx
 from trtops.backend.port import BackendStatus, BuildResult, Progress
 from trtops.backend.versions import installed, same_series, satisfies
 from trtops.device import Device
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    from trtops.backend.inspect import Inspection
     from trtops.backend.port import Arrays, BuildRequest, Session, Sidecar
     from trtops.spec.engine import Precision, Profile, Target
 
@@ -149,6 +151,15 @@ class OnnxRuntimeBackend:
             fix = f"install onnxruntime=={series}.*, or build and verify it again with {ort.__version__}"
             raise NotLoadable(what, where=str(artifact), fix=fix)
         return _open(ort, artifact, options(ort, threads=self._threads), sidecar.profiles)
+
+    def inspect(self, artifact: Path, sidecar: Sidecar) -> Inspection:
+        """Look into an optimised graph.
+
+        Raises:
+            NotLoadable: the artifact is no ONNX file.
+        """
+        del sidecar
+        return inspect_onnx(artifact)
 
     def reference(self, model: Path) -> Session:
         """Load an original model file with every optimisation off: what accuracy is measured against.

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from trtops.backend import cuda_device
 from trtops.backend.port import BackendStatus, BuildResult
 from trtops.backend.trt_cache import merge
+from trtops.backend.trt_inspect import inspect_engine
 from trtops.backend.trt_network import FORMAT, build_engine, precision_refusal
 from trtops.backend.versions import satisfies
 from trtops.errors import BuildFailed, NotLoadable, Unavailable
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
+    from trtops.backend.inspect import Inspection
     from trtops.backend.port import BuildRequest, Progress, Session, Sidecar
     from trtops.device import Device
     from trtops.spec.engine import Builder, Precision, Target
@@ -125,6 +127,20 @@ class TensorRtBackend:
         Raises:
             NotLoadable: another backend's, version's or GPU's engine; TensorRT is not here or refuses it.
         """
+        from trtops.backend.trt_session import TensorRtSession
+
+        return TensorRtSession(self._checked(artifact, sidecar), artifact, sidecar)
+
+    def inspect(self, artifact: Path, sidecar: Sidecar) -> Inspection:
+        """Look into an engine.
+
+        Raises:
+            NotLoadable: as :meth:`load`.
+        """
+        return inspect_engine(self._checked(artifact, sidecar), artifact)
+
+    def _checked(self, artifact: Path, sidecar: Sidecar) -> Any:  # noqa: ANN401 - TensorRT has no types
+        """The library, if it may see the engine's bytes."""
         if sidecar.backend != self.name:
             raise NotLoadable(f"the engine is for {sidecar.backend}, this is {self.name}", where=str(artifact))
         try:
@@ -133,9 +149,7 @@ class TensorRtBackend:
             raise NotLoadable(error.what, where=str(artifact), fix=error.fix or INSTALL) from error
         if reason := _other_version(sidecar, str(trt.__version__)) or _other_device(sidecar, here):
             raise NotLoadable(reason, where=str(artifact), fix="build it for this version and this device")
-        from trtops.backend.trt_session import TensorRtSession
-
-        return TensorRtSession(trt, artifact, sidecar)
+        return trt
 
     @staticmethod
     def _mismatch(target: Target, version: str, here: Device) -> str | None:

@@ -255,6 +255,7 @@ def _set_flags(trt: Any, config: Any, precision: Precision, builder: Builder) ->
     tf32 = trt.BuilderFlag.TF32
     (config.set_flag if precision.tf32 or precision.mode == "tf32" else config.clear_flag)(tf32)
     config.builder_optimization_level = builder.optimization_level
+    config.profiling_verbosity = trt.ProfilingVerbosity.DETAILED  # what `trtops inspect` reads; costs no time
     if builder.version_compatible:
         config.set_flag(_required(trt, trt.BuilderFlag, "VERSION_COMPATIBLE", "builder.version_compatible"))
     if not builder.timing_cache:

@@ -40,7 +40,7 @@ FreshOption = Annotated[bool, typer.Option("--fresh", help="Measure again what w
 
 def register(app: typer.Typer) -> None:
     """Add the commands of this module."""
-    for command in (ship, check, build, verify, bench, precision):
+    for command in (ship, check, build, verify, bench, precision, inspect):
         app.command()(command)
 
 
@@ -302,6 +302,48 @@ def precision(
         checked = _allowed(here, engine)
         variants = precisions(here, checked, target_of(checked, target), chosen, fresh=fresh)
     say(written(variants, style(), layers=layers))
+    return 0
+
+
+@guarded
+def inspect(
+    engine: Annotated[
+        str | None, typer.Argument(metavar="[ENGINE]", help="Name of an engine, or its folder.", show_default=False)
+    ] = None,
+    target: TargetOption = None,
+    diff: Annotated[
+        tuple[str, str] | None,
+        typer.Option("--diff", metavar="A B", help="Compare two artifacts, by the beginning of their digests."),
+    ] = None,
+    environment: EnvironmentOption = None,
+    policy_engine: PolicyEngineOption = None,
+    opa_url: OpaUrlOption = None,
+) -> int:
+    """Look into an engine: bindings, steps of the build, memory, layers and their types.
+
+    Builds what is not built yet. With --diff, what differs between two artifacts of the store.
+    """
+    from trtops.errors import InputError
+    from trtops.report.inspection import difference, inspection
+    from trtops.workflow.inspect import find, look
+
+    if (engine is None) == (diff is None):
+        raise InputError("name an engine, or two artifacts with --diff", where="trtops inspect")
+    flags = {"environment": environment, "engine": named(policy_engine), "opa_url": opa_url}
+    with workspace(flags) as here:
+        if diff is not None:
+            one, other = (find(here, prefix) for prefix in diff)
+            written = [difference((one, look(here, one)[0]), (other, look(here, other)[0]))]
+        else:
+            assert engine is not None  # noqa: S101 - one of the two was given
+            _, builds = _built(here, engine, target)
+            written = [
+                inspection(made.built.sidecar, *look(here, made.built.sidecar), style())
+                if made.built is not None
+                else f"{made.target.id}: skipped: {made.skipped}\n"
+                for made in builds
+            ]
+    say("\n".join(written))
     return 0
 
 

@@ -1,0 +1,60 @@
+"""``trtops inspect``: what is inside an engine, and what differs between two."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+import pytest
+
+from trtops.backend.inspect import Layer
+from trtops.backend.trt_inspect import layers_of
+
+if TYPE_CHECKING:
+    from tests.support.repository import Repository
+
+pytestmark = pytest.mark.service
+
+
+def _artifact(out: str) -> str:
+    found = re.search(r"artifact ([0-9a-z:]+)", out)
+    assert found is not None
+    return found[1]
+
+
+def test_engine_is_shown_and_two_are_compared(repo: Repository) -> None:
+    single = repo.call("inspect", "tiny").says(0, "onnxruntime: artifact", "float32", "profile", "layers (", "weights")
+    assert re.search(r"input +x +float32", single.out)
+    assert re.search(r"default +x +1.4 +2.4 +8.4", single.out)
+    repo.edit("  mode: fp32", "  mode: fp16")
+    half = repo.call("inspect", "tiny").says(0, "step 1: fp16: 3 of 3 nodes", "Cast")
+    one, other = _artifact(single.out), _artifact(half.out)
+    assert one != other
+    changed = repo.call("inspect", "--diff", one, other).says(0, "artifact: ", "+ step fp16", "+ layer")
+    assert "device: " not in changed.out
+    repo.call("inspect", "--diff", one, one).says(0, "the artifacts do not differ")
+
+
+def test_wrong_arguments_are_told(repo: Repository) -> None:
+    repo.call("inspect").says(2, "name an engine, or two artifacts with --diff")
+    repo.call("inspect", "--diff", "0123456789", "0123456789").says(2, "no artifact was built that is '0123456789'")
+    repo.call("inspect", "tiny").says(0)
+    repo.call("inspect", "--diff", "", "").says(2, "no artifact was built that is ''", "6 digits or more")
+
+
+def test_artifact_that_nobody_vouches_for_is_not_opened(repo: Repository) -> None:
+    artifact = _artifact(repo.call("inspect", "tiny").says(0).out)
+    for record in (repo.home / "store" / "records" / "provenance").iterdir():
+        record.unlink()
+    repo.call("inspect", "--diff", artifact, artifact).says(2, "nobody vouches for the artifact")
+
+
+def test_what_tensorrt_tells_of_layers() -> None:
+    detailed = """{"Layers": [{"Name": "conv + relu", "LayerType": "CaskConvolution", "Outputs": [
+        {"Name": "y", "Format/Datatype": "Row major linear FP16 format"}]}, {"Name": "shape"}], "Bindings": ["x", "y"]}"""
+    assert layers_of(detailed) == (
+        Layer(name="conv + relu", kind="CaskConvolution", precision="Row major linear FP16 format"),
+        Layer(name="shape", kind="?"),
+    )
+    assert layers_of('{"Layers": ["conv + relu", "softmax"]}')[1] == Layer(name="softmax", kind="?")
+    assert layers_of("no JSON") == ()

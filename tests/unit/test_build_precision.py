@@ -12,8 +12,9 @@ from onnx import TensorProto, helper, numpy_helper
 
 from tests.support.builds import linear, model_of, value
 from trtops.build.half import BF16, FP16, half_bytes
-from trtops.build.precision import convert, layer_errors, selects
+from trtops.build.precision import convert, layer_errors
 from trtops.errors import BuildFailed
+from trtops.model.operators import selects
 from trtops.spec.engine import Precision
 
 RANDOM = np.random.default_rng(3)

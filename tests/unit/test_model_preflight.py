@@ -375,7 +375,16 @@ class TestPrecision:
     def test_a_node_that_stays_in_fp32_may_have_it(self, check: Any, kept: str) -> None:
         proto = linear(value_of=1e6)
         assert check(proto, precision={"mode": "fp16", "keep_fp32": [kept]}).facts == ()
-        assert codes(check(proto, precision={"mode": "fp16", "keep_fp32": ["op:Add"]})) == ["precision.fp16-overflow"]
+        assert codes(check(proto, precision={"mode": "fp16"})) == ["precision.fp16-overflow"]
+
+    @pytest.mark.parametrize("mode", ["fp16", "bf16", "int8"])
+    def test_selector_that_no_node_fits(self, check: Any, mode: str) -> None:
+        precision = {"mode": mode, "keep_fp32": ["op:MatMul", "op:Softmaxx"], "calibration": {"source": "random"}}
+        fact = one(check(linear(), precision=precision), "precision.selector-unused")
+        assert fact.severity == "error"
+        assert fact.path == ("precision", "keep_fp32", 1)
+        assert "'op:Softmaxx'" in fact.message
+        assert check(linear(), precision={**precision, "mode": "fp32"}).facts == ()
 
     def test_int8_without_ranges(self, check: Any) -> None:
         assert one(check(linear(), precision={"mode": "int8"}), "precision.int8-without-ranges").severity == "error"

@@ -11,13 +11,13 @@ its accuracy is known before a GPU is used.
 
 from __future__ import annotations
 
-import fnmatch
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from trtops.build.half import BF16, FLOAT, FP16, HalfType, convertible, float_tensors, to_half
 from trtops.errors import BuildFailed
+from trtops.model.operators import node_names, selects
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -118,11 +118,8 @@ def convert(data: bytes, precision: Precision, feeds: Feeds) -> Converted:
 
 def _name_nodes(model: Any) -> None:  # noqa: ANN401 - onnx is untyped
     """Give every node a name of its own: selectors, reports and the quantizer go by names."""
-    seen: set[str] = set()
-    for index, node in enumerate(model.graph.node):
-        if not node.name or node.name in seen:
-            node.name = f"{node.op_type}_{index}"
-        seen.add(node.name)
+    for node, name in zip(model.graph.node, node_names(model.graph), strict=True):
+        node.name = name
 
 
 def _at_least(model: Any, opset: int) -> Any:  # noqa: ANN401 - onnx is untyped
@@ -139,16 +136,6 @@ def _at_least(model: Any, opset: int) -> Any:  # noqa: ANN401 - onnx is untyped
         raise BuildFailed(what, fix=f"export the model with opset {opset} or later") from error
     _name_nodes(newer)
     return newer
-
-
-def selects(selector: str, name: str, operator: str) -> bool:
-    """Whether a selector of ``keep_fp32`` means a node: ``op:TYPE``, ``node:NAME`` (that one name), or a glob."""
-    kind, colon, rest = selector.partition(":")
-    if colon and kind == "op":
-        return operator == rest
-    if colon and kind == "node":
-        return name == rest
-    return fnmatch.fnmatchcase(name, selector)
 
 
 def _kept(model: Any, selectors: Sequence[str]) -> set[str]:  # noqa: ANN401 - onnx is untyped

@@ -174,6 +174,44 @@ def _values(tensor: Any) -> NDArray[np.generic]:  # noqa: ANN401 - protobuf has 
     return array.reshape(-1)
 
 
+def selects(selector: str, name: str, operator: str) -> bool:
+    """Whether a selector of ``keep_fp32`` means a node: ``op:TYPE``, ``node:NAME`` (that one name), or a glob."""
+    kind, colon, rest = selector.partition(":")
+    if colon and kind == "op":
+        return operator == rest
+    if colon and kind == "node":
+        return name == rest
+    return fnmatch.fnmatchcase(name, selector)
+
+
+def node_names(graph: Any) -> list[str]:  # noqa: ANN401 - protobuf has no types
+    """A name for each node of a graph: its own where it has one that no node before it has, else ``TYPE_INDEX``."""
+    seen: set[str] = set()
+    names = []
+    for index, node in enumerate(graph.node):
+        name = node.name if node.name and node.name not in seen else f"{node.op_type}_{index}"
+        seen.add(name)
+        names.append(name)
+    return names
+
+
+def selector_facts(spec: EngineSpec, model: OnnxFile) -> Iterator[Fact]:
+    """Selectors of ``keep_fp32`` that no node of the main graph fits; the build refuses them."""
+    if spec.precision.mode not in {"fp16", "bf16", "int8"}:
+        return
+    graph = model.proto.graph
+    nodes = list(zip(node_names(graph), graph.node, strict=True))
+    for index, selector in enumerate(spec.precision.keep_fp32):
+        if not any(selects(selector, name, node.op_type) for name, node in nodes):
+            yield Fact(
+                code="precision.selector-unused",
+                severity="error",
+                message=f"no node of the model fits {selector!r}",
+                path=("precision", "keep_fp32", index),
+                fix="write op:TYPE, node:NAME (exactly that name), or a glob over names of nodes",
+            )
+
+
 def fp16_facts(spec: EngineSpec, model: OnnxFile) -> Iterator[Fact]:
     """Weights that a half cannot hold."""
     if spec.precision.mode != "fp16":
@@ -183,11 +221,12 @@ def fp16_facts(spec: EngineSpec, model: OnnxFile) -> Iterator[Fact]:
         if largest > FP16_MAX and name not in kept:
             yield Fact(
                 code="precision.fp16-overflow",
-                severity="warning",
-                message=f"the constant {name!r} reaches {largest:g}; FP16 ends at {FP16_MAX:g} and makes it infinite",
+                severity="repaired",
+                message=f"the constant {name!r} reaches {largest:g}; FP16 ends at {FP16_MAX:g}: "
+                "the build keeps the nodes that read it in FP32",
                 path=("precision", "keep_fp32"),
                 node=name,
-                fix="add its node to `precision.keep_fp32`, use bf16, or clip the constant (attention masks: -10000)",
+                fix="nothing to do; faster: use bf16, or clip the constant (attention masks: -10000)",
             )
 
 
@@ -201,13 +240,7 @@ def _kept_fp32(precision: Precision, model: OnnxFile) -> set[str]:
 
 
 def _selected(precision: Precision, node: Any) -> bool:  # noqa: ANN401 - protobuf has no types
-    for pattern in precision.keep_fp32:
-        if pattern.startswith("op:"):
-            if node.op_type == pattern[3:]:
-                return True
-        elif fnmatch.fnmatchcase(node.name, pattern.removeprefix("node:")):
-            return True
-    return False
+    return any(selects(selector, node.name, node.op_type) for selector in precision.keep_fp32)
 
 
 def _largest(model: OnnxFile) -> Iterator[tuple[str, float]]:

@@ -11,7 +11,7 @@ from trtops.model.dimensions import POINTS, dimension_facts
 from trtops.model.facts import Fact, Preflight
 from trtops.model.inference import Graph, Inference
 from trtops.model.memory import estimate, memory_facts
-from trtops.model.operators import fp16_facts, operator_facts, quantization_facts
+from trtops.model.operators import fp16_facts, operator_facts, quantization_facts, selector_facts
 from trtops.model.read import open_model, uses_external_data
 
 if TYPE_CHECKING:
@@ -47,6 +47,7 @@ def preflight(spec: EngineSpec, model: Path, facts: ModelFacts) -> Preflight:
         *operator_facts(spec, opened),
         *quantization_facts(spec, opened),
         *fp16_facts(spec, opened),
+        *selector_facts(spec, opened),
     ]
     shapes, estimates = _shapes(spec, facts, opened, found)
     found.extend(memory_facts(spec, estimates))

@@ -11,9 +11,13 @@ from onnx import TensorProto, helper
 
 from tests.support.builds import engine_spec, files, linear, model_of, plan_for, ppocr, save, value
 from trtops.backend.onnxruntime import OnnxRuntimeBackend
+from trtops.backend.port import Probed
 from trtops.backend.tensorrt import TensorRtBackend
 from trtops.build.plan import BuildPlan, plan
+from trtops.build.precision import read_samples
+from trtops.build.protocol import SampleSource
 from trtops.build.runner import Built, Limits, build
+from trtops.build.timing import TIMINGS, timing_key
 from trtops.digest import Digest
 from trtops.errors import BuildFailed, InputError, NotLoadable, Retryable
 from trtops.spec.engine import EngineSpec, Precision, Target
@@ -207,3 +211,77 @@ def test_ppocr(tmp_path: Path) -> None:
 def test_plan_of_the_cpu_differs(tmp_path: Path) -> None:
     path = save(linear(), tmp_path / "m.onnx")
     assert _plan(path, _spec()).key != plan_for(path).key
+
+
+@pytest.mark.parametrize(("mode", "tolerance"), [("fp16", 5e-3), ("int8", 1e-1)])
+def test_precision_of_the_file_is_kept(mode: str, tolerance: float, tmp_path: Path) -> None:
+    path = save(linear(), tmp_path / "model.onnx")
+    spec = _spec(precision={"mode": mode, "calibration": {"source": "random"}, "keep_fp32": ["node:relu"]})
+    source = SampleSource(uri="random", folder=str(tmp_path))
+    wanted = _plan(path, spec).model_copy(update={"calibration": read_samples(source, path.read_bytes()).digest})
+    store = Store(tmp_path / "store")
+    sidecar = build(wanted, model=path, store=store, samples=source).sidecar
+    assert any(step.startswith(f"{mode}: ") for step in sidecar.steps)
+    session = BACKEND.load(store.path(sidecar.artifact), sidecar)
+    x = np.random.default_rng(0).normal(size=(8, 4)).astype(np.float32)
+    want = OnnxRuntimeBackend(threads=1).reference(path).run({"x": x})["y"]
+    np.testing.assert_allclose(session.run({"x": x})["y"], want, atol=tolerance)
+    assert BACKEND.inspect(store.path(sidecar.artifact), sidecar).layers
+
+
+def test_timings_are_kept_and_merged(tmp_path: Path) -> None:
+    path = save(linear(), tmp_path / "model.onnx")
+    store = Store(tmp_path / "store")
+    wanted = _plan(path, _spec())
+    build(wanted, model=path, store=store)
+    kept = store.record(TIMINGS, str(timing_key(wanted)))
+    assert kept
+    assert len(BACKEND.merge_timings(kept, kept)) >= len(kept) // 2
+
+
+def test_parts_of_an_execution_are_measured(tmp_path: Path) -> None:
+    sidecar = _build(linear(), tmp_path).sidecar
+    session = BACKEND.load(Store(tmp_path / "store").path(sidecar.artifact), sidecar)
+    x = np.ones((8, 4), np.float32)
+    before = session.run({"x": x})["y"]
+    assert isinstance(session, Probed)
+    times = session.probe({"x": x}, batch=8, seconds=0.5)
+    assert 0 < times.compute < times.wall
+    assert times.graph is not None
+    assert sorted(times.streams) == [1, 2, 4]
+    np.testing.assert_array_equal(session.run({"x": x})["y"], before)
+
+
+def test_plugin_of_tensorrts_own(tmp_path: Path) -> None:
+    node = helper.make_node(
+        "EfficientNMS_TRT",
+        ["boxes", "scores"],
+        ["count", "kept", "best", "classes"],
+        name="nms",
+        plugin_version="1",
+        background_class=-1,
+        max_output_boxes=10,
+        score_threshold=0.25,
+        iou_threshold=0.5,
+        score_activation=0,
+        box_coding=0,
+    )
+    outputs = [
+        value("count", [1, 1], TensorProto.INT32),
+        value("kept", [1, 10, 4]),
+        value("best", [1, 10]),
+        value("classes", [1, 10], TensorProto.INT32),
+    ]
+    model = model_of([node], [value("boxes", [1, 3, 4]), value("scores", [1, 3, 2])], outputs)
+    boxes = {"min": [1, 3, 4], "opt": [1, 3, 4], "max": [1, 3, 4]}
+    spec = _spec({"boxes": boxes}, builder={**LEVEL_0, "plugins": [{"name": "EfficientNMS_TRT"}]})
+    sidecar = _build(model, tmp_path, spec).sidecar
+    session = BACKEND.load(Store(tmp_path / "store").path(sidecar.artifact), sidecar)
+    found = session.run(
+        {
+            "boxes": np.float32([[[0, 0, 10, 10], [0, 0, 10, 9], [20, 20, 30, 30]]]),
+            "scores": np.float32([[[0.9, 0], [0.8, 0], [0, 0.7]]]),
+        }
+    )
+    assert found["count"].tolist() == [[2]]  # the second box lies in the first one
+    assert found["classes"][0, :2].tolist() == [0, 1]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import threading
 import time
@@ -367,6 +368,30 @@ def test_ten_publishers_with_clients_of_their_own(nacos: NacosServer, environmen
         assert before == won[0]
     for client in clients:
         client.close()
+
+
+def test_reads_at_the_same_time_are_one(registry: NacosRegistry, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A push wakes many watches at once: two hundred of them are no two hundred requests."""
+    registry.create("a", b"one")
+    assert registry._client is not None
+    client, asked = registry._client, []
+    look = client._text
+
+    async def counted(identifier: str) -> str | None:
+        asked.append(identifier)
+        await asyncio.sleep(0.2)
+        return await look(identifier)
+
+    monkeypatch.setattr(client, "_text", counted)
+    read: list[bytes | None] = []
+    threads = [threading.Thread(target=lambda: read.append(registry.read("a"))) for _ in range(50)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(WAIT)
+    assert read == [b"one"] * 50
+    assert len(asked) < 10
+    assert client._coming == client._turns == {}
 
 
 def test_a_second_set_up_finds_nothing_to_do(nacos: NacosServer, environment: str) -> None:

@@ -13,6 +13,7 @@ import shutil
 import tempfile
 import warnings
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +21,7 @@ from trtops.errors import TrtopsError, Unavailable
 from trtops.registry.nacos.place import GROUP
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Awaitable, Callable
 
     from trtops.registry.nacos.http import NacosHttp
     from trtops.registry.nacos.loop import LoopThread
@@ -46,25 +47,55 @@ def load_sdk() -> None:
         raise Unavailable(f"the client of Nacos is not installed: {error}", fix=fix) from None
 
 
-class Push:
-    """Wakes watches when the server says that their document changed. Best effort: watches also look by themselves."""
+@dataclass(frozen=True, slots=True)
+class Look:
+    """What a configuration held.
 
-    def __init__(self, loop: LoopThread, http: NacosHttp, environment: str, *, ca: Path | None, timeout: float) -> None:
+    Attributes:
+        number: counts looks in the order in which they began: of two, the later one shows what is newer, or the same.
+        text: None: it was absent.
+    """
+
+    number: int
+    text: str | None
+
+
+class Push:
+    """Tells watches when the server says that their document changed. Best effort: watches also look by themselves.
+
+    The server's word is that something changed. It is heard before the SDK asks what (two more requests, and a file
+    that it writes), and answered by one look for all watches of a document.
+    """
+
+    def __init__(
+        self,
+        loop: LoopThread,
+        http: NacosHttp,
+        environment: str,
+        look: Callable[[str], Awaitable[Look]],
+        *,
+        ca: Path | None,
+        timeout: float,
+    ) -> None:
         """Keep what it is made of; connects when something is added.
 
         Args:
             loop: where the SDK runs.
             http: the session whose servers and token are used.
             environment: the namespace.
+            look: reads a configuration.
             ca: PEM file of the authorities to trust with TLS.
             timeout: seconds that one request of the SDK may take.
         """
         self._loop = loop
         self._http = http
         self._environment = environment
+        self._look = look
         self._ca = ca
         self._timeout = timeout
-        self._wakes: dict[str, list[Callable[[], None]]] = {}
+        self._told: dict[str, list[Callable[[Look | None], None]]] = {}
+        self._known: dict[str, str | None] = {}
+        self._looking: set[asyncio.Task[None]] = set()
         self._listening: set[str] = set()
         self._service: Any = None
         self._making = asyncio.Lock()
@@ -78,13 +109,16 @@ class Push:
         """What the server tells of now, as far as is known."""
         return frozenset(self._listening)
 
-    def add(self, identifier: str, wake: Callable[[], None]) -> None:
-        """Call ``wake`` when a configuration changes. Returns at once; any thread may call it."""
-        self._loop.start(lambda: self._add(identifier, wake))
+    def add(self, identifier: str, told: Callable[[Look | None], None]) -> None:
+        """Call ``told`` when a configuration changes, with what it holds then (None: it could not be read).
 
-    def remove(self, identifier: str, wake: Callable[[], None]) -> None:
+        Returns at once; any thread may call it.
+        """
+        self._loop.start(lambda: self._add(identifier, told))
+
+    def remove(self, identifier: str, told: Callable[[Look | None], None]) -> None:
         """Call it no more."""
-        self._loop.start(lambda: self._remove(identifier, wake))
+        self._loop.start(lambda: self._remove(identifier, told))
 
     async def allowed(self) -> bool:
         """Whether the server lets this user listen.
@@ -115,16 +149,16 @@ class Push:
         if self._folder is not None:
             shutil.rmtree(self._folder, ignore_errors=True)
 
-    def _add(self, identifier: str, wake: Callable[[], None]) -> None:
-        self._wakes.setdefault(identifier, []).append(wake)
+    def _add(self, identifier: str, told: Callable[[Look | None], None]) -> None:
+        self._told.setdefault(identifier, []).append(told)
         self._more.set()
         if self._keeper is None:
             self._keeper = asyncio.get_running_loop().create_task(self._keep())
 
-    def _remove(self, identifier: str, wake: Callable[[], None]) -> None:
-        wakes = self._wakes.get(identifier, [])
-        if wake in wakes:
-            wakes.remove(wake)
+    def _remove(self, identifier: str, told: Callable[[Look | None], None]) -> None:
+        watching = self._told.get(identifier, [])
+        if told in watching:
+            watching.remove(told)
 
     async def _keep(self) -> None:
         """Add listeners as they are wanted; make the SDK's client anew when its listening has ended."""
@@ -141,7 +175,7 @@ class Push:
 
     async def _listen(self) -> None:
         service = await self._connected()
-        new = [identifier for identifier in self._wakes if identifier not in self._listening]
+        new = [identifier for identifier in self._told if identifier not in self._listening]
         if new and not await self.allowed():
             who = self._http.credentials.user if self._http.credentials else "nobody"
             self._complain(
@@ -150,16 +184,31 @@ class Push:
             )
             return
         for identifier in new:
-            await service.add_listener(identifier, GROUP, self._told)
+            await service.add_listener(identifier, GROUP, self._called)
             self._listening.add(identifier)
             # What the SDK only does at its next turn, up to 5 s from now.
             await service.grpc_client_proxy.execute_config_listen_channel.put(None)
 
-    async def _told(self, tenant: str, group: str, identifier: str, content: Any) -> None:  # noqa: ANN401 - text, or a tuple
-        """Wake who watches. Must not raise: the SDK would stop listening."""
-        del tenant, group, content
-        for wake in tuple(self._wakes.get(identifier, ())):
-            wake()
+    async def _called(self, tenant: str, group: str, identifier: str, content: Any) -> None:  # noqa: ANN401 - text, or a tuple
+        """What the SDK calls once it has asked. Must not raise: the SDK would stop listening."""
+        del tenant, group
+        if identifier not in self._known or content != (self._known[identifier] or ""):
+            self._changed(identifier)
+
+    def _changed(self, identifier: str) -> None:
+        if self._told.get(identifier):
+            task = asyncio.get_running_loop().create_task(self._bring(identifier))
+            self._looking.add(task)  # else it could be collected before it is done
+            task.add_done_callback(self._looking.discard)
+
+    async def _bring(self, identifier: str) -> None:
+        """One look for all that watch."""
+        look: Look | None = None
+        with suppress(TrtopsError):  # the watches will look by themselves, and tell
+            look = await self._look(identifier)
+            self._known[identifier] = look.text
+        for told in tuple(self._told.get(identifier, ())):
+            told(look)
 
     def _complain(self, what: str) -> None:
         if not self._complained:  # once, not at every turn
@@ -194,6 +243,15 @@ class Push:
                 headers["accessToken"] = token
 
         connector.inject_security_info = authorize
+        manager = service.grpc_client_proxy.config_subscribe_manager
+        ask = manager.notify_config_changed
+
+        async def notified(identifier: str, group: str, tenant: str) -> None:
+            """Hear the server's word at once, and let the SDK go on as it does."""
+            self._changed(identifier)
+            await ask(identifier, group, tenant)
+
+        manager.notify_config_changed = notified
         await service.grpc_client_proxy.start()
         return service
 

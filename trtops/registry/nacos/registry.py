@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import itertools
 import json
 import threading
 import weakref
@@ -12,11 +14,11 @@ from trtops.registry.follow import Follower
 from trtops.registry.nacos.http import LostAnswer, NacosHttp, refusal
 from trtops.registry.nacos.loop import LoopThread
 from trtops.registry.nacos.place import ABSENT_MD5, GROUP, SENTINEL, body_of, data_id, md5_of, name_of, text_of
-from trtops.registry.nacos.push import Push, load_sdk
+from trtops.registry.nacos.push import Look, Push, load_sdk
 from trtops.registry.names import checked_body, checked_name
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine
+    from collections.abc import Callable, Coroutine, Iterator
     from pathlib import Path
 
     from trtops.registry.nacos.http import Credentials
@@ -68,6 +70,7 @@ class NacosRegistry:
         self._interval = interval
         self._lock = threading.Lock()
         self._client: _Client | None = None
+        self._numbers = itertools.count(1)
 
     def __repr__(self) -> str:
         """Show where it is, and as whom; no password."""
@@ -133,10 +136,16 @@ class NacosRegistry:
         """
         checked_name(name)
         load_sdk()
-        follower = Follower(name, lambda: self.read(name), changed, self._interval)
+        identifier, post = data_id(name), _Post()
+        follower = Follower(name, lambda: self._newest(name, post), changed, self._interval)
+
+        def brought(look: Look | None) -> None:
+            post.put(look)
+            follower.wake()
+
         push = self._connected().push
-        push.add(data_id(name), follower.wake)
-        return NacosWatch(follower, lambda: push.remove(data_id(name), follower.wake))
+        push.add(identifier, brought)
+        return NacosWatch(follower, lambda: push.remove(identifier, brought))
 
     def may_listen(self) -> bool:
         """Whether the server lets this user be told of changes; without, a watch only looks at every interval.
@@ -160,6 +169,15 @@ class NacosRegistry:
             return False
         return True
 
+    def _newest(self, name: str, post: _Post) -> bytes | None:
+        """What a push brought, unless a later look was taken already; else a look of its own."""
+        identifier = data_id(name)
+        look = post.take()
+        if look is None:
+            look = self._call(lambda client: client.look(identifier))
+            post.passed(look)
+        return None if look.text is None else _body(look.text, name)
+
     def _call(self, work: Callable[[_Client], Coroutine[Any, Any, T]]) -> T:
         client = self._connected()
         return client.loop.call(client.ready(work(client)), 3 * self._timeout + _SPARE)
@@ -167,9 +185,37 @@ class NacosRegistry:
     def _connected(self) -> _Client:
         with self._lock:
             if self._client is None or not self._client.loop.alive:
-                self._client = _Client(self.place, self.environment, self._credentials, self._ca, self._timeout)
+                self._client = _Client(
+                    self.place, self.environment, self._credentials, self._ca, self._timeout, self._numbers
+                )
                 weakref.finalize(self, self._client.close)
             return self._client
+
+
+class _Post:
+    """Looks that pushes brought for one watch: only the newest counts, none that began before one that was taken."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._look: Look | None = None
+        self._taken = 0
+
+    def put(self, look: Look | None) -> None:
+        with self._lock:
+            if look is not None and look.number > max(self._taken, self._look.number if self._look else 0):
+                self._look = look
+
+    def take(self) -> Look | None:
+        with self._lock:
+            look, self._look = self._look, None
+            if look is not None:
+                self._taken = look.number
+            return look
+
+    def passed(self, look: Look) -> None:
+        """Note a look that was taken elsewhere."""
+        with self._lock:
+            self._taken = max(self._taken, look.number)
 
 
 class NacosWatch:
@@ -194,15 +240,24 @@ class _Client:
     """What lives on the event loop: the HTTP session and, once something is watched, the SDK."""
 
     def __init__(
-        self, place: Place, environment: str, credentials: Credentials | None, ca: Path | None, timeout: float
+        self,
+        place: Place,
+        environment: str,
+        credentials: Credentials | None,
+        ca: Path | None,
+        timeout: float,
+        numbers: Iterator[int],
     ) -> None:
         self.loop = LoopThread(f"trtops-nacos-{environment}")
         self._place = place
         self._environment = environment
         self._credentials = credentials
         self._set_up = False
+        self._numbers = numbers
+        self._coming: dict[str, asyncio.Future[Look]] = {}
+        self._turns: dict[str, asyncio.Lock] = {}
         self.http = NacosHttp(place, credentials, ca=ca, timeout=timeout)
-        self.push = Push(self.loop, self.http, environment, ca=ca, timeout=timeout)
+        self.push = Push(self.loop, self.http, environment, self.look, ca=ca, timeout=timeout)
 
     def close(self) -> None:
         self.loop.stop(self._goodbye)
@@ -222,7 +277,28 @@ class _Client:
             work.close()
 
     async def text(self, identifier: str) -> str | None:
-        return await self._text(identifier)
+        return (await self.look(identifier)).text
+
+    async def look(self, identifier: str) -> Look:
+        """What is there now. Looks that are wanted at the same time are one: a push wakes many watches at once.
+
+        A look that has begun already is never joined, since it may have missed what its caller was told of.
+        """
+        coming = self._coming.get(identifier)
+        if coming is None:
+            coming = self._coming[identifier] = asyncio.ensure_future(self._next(identifier))
+        return await asyncio.shield(coming)
+
+    async def _next(self, identifier: str) -> Look:
+        turn = self._turns.setdefault(identifier, asyncio.Lock())
+        try:
+            async with turn:
+                del self._coming[identifier]  # it begins: who comes from here on waits for the one after
+                number = next(self._numbers)
+                return Look(number, await self._text(identifier))
+        finally:
+            if identifier not in self._coming:
+                self._turns.pop(identifier, None)
 
     async def _text(self, identifier: str) -> str | None:
         answer = await self.http.call("GET", _CONFIG, self._fields(identifier))

@@ -20,9 +20,12 @@ CONSTRAINTS = HERE / "constraints.txt"
 
 
 def _enable_pyenv() -> None:
-    """Let pyenv's shims find every CPython that it has installed, unless the user chose some."""
+    """Let pyenv's shims find every CPython that it has installed.
+
+    pyenv itself sets PYENV_VERSION to the one version that runs this; only a list of several is a person's choice.
+    """
     versions = Path(os.environ.get("PYENV_ROOT", str(Path.home() / ".pyenv"))) / "versions"
-    if "PYENV_VERSION" in os.environ or not versions.is_dir():
+    if ":" in os.environ.get("PYENV_VERSION", "") or not versions.is_dir():
         return
     names = sorted(folder.name for folder in versions.iterdir() if folder.name.rpartition(".")[0] in PYTHONS)
     own = "{}.{}.{}".format(*sys.version_info[:3])
@@ -88,7 +91,7 @@ def tests(session: nox.Session) -> None:
 def service(session: nox.Session) -> None:
     """Suites that start servers and child processes, on one interpreter."""
     _install(session, "-e", ".[test,opa,rtx,nacos]")
-    session.run("pytest", "-q", "-m", "service and not gpu", *session.posargs)
+    session.run("pytest", "-q", "-n", "2", "--dist", "loadfile", "-m", "service and not gpu", *session.posargs)
 
 
 @nox.session(python=MAIN)

@@ -100,6 +100,11 @@ def test_the_whole_path(online: tuple[Repository, dict[str, str]]) -> None:
         _answering(server, 3)
         assert server.stop() == 0
     assert server.log.read_text() == ""
+    # No password gets anywhere but into its own file.
+    kept = sorted((repo.home / "nacos").glob("*.password"))
+    assert [path.name for path in kept] == ["trtops-local-publisher.password", "trtops-local-service.password"]
+    for path in (path for path in repo.root.rglob("*") if path.is_file() and path not in kept):
+        assert not [one for one in kept if one.read_bytes() in path.read_bytes()], path
     history = json.loads(repo.call("history", "tiny", "--json", **there).says(0).out)
     assert [binding["generation"] for binding in history["bindings"]] == [3, 2, 1]
 

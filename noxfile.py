@@ -100,8 +100,9 @@ def lock(session: nox.Session) -> None:
     session.install("uv")
     extras = ("opa", "rtx", "nacos", "test")
     flags = [word for extra in extras for word in ("--extra", extra)]
-    session.run("uv", "pip", "compile", "pyproject.toml", *flags, "--universal", "--python-version", "3.10", "--upgrade",
-                "--no-header", "--no-annotate", "--no-emit-index-url", "-o", str(CONSTRAINTS))  # fmt: skip
+    plain = ("--no-header", "--no-annotate", "--no-emit-index-url")
+    resolve = ("uv", "pip", "compile", "pyproject.toml", "--universal", "--python-version", "3.10", "--upgrade")
+    session.run(*resolve, *flags, *plain, "-o", str(CONSTRAINTS))
 
 
 @nox.session(python=FOUND)

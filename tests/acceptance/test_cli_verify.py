@@ -99,7 +99,9 @@ def test_nothing_released_is_told(shipped: Repository) -> None:
 def test_configs_are_compared(shipped: Repository) -> None:
     shipped.call("config", "diff", "tiny", "local", "+local").says(0, "local and +local are the same")
     (shipped.engine / "runtime.prod.yaml").write_text("server: {port: 9000}\nsections: {limits: {rows: 5}}\n")
-    done = shipped.call("config", "diff", "tiny", "local", "+prod").says(0, "server.port", "8000", "9000", "sections.limits.rows")
+    done = shipped.call("config", "diff", "tiny", "local", "+prod").says(
+        0, "server.port", "8000", "9000", "sections.limits.rows"
+    )
     assert "features" not in done.out
     text = (shipped.engine / "runtime.yaml").read_text()
     (shipped.engine / "runtime.yaml").write_text(text.replace("scores: true", "scores: false"))

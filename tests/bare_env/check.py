@@ -11,7 +11,18 @@ import pkgutil
 import subprocess
 import sys
 
-OPTIONAL = ("tensorrt", "tensorrt_rtx", "cuda", "opa_client", "v2", "ray", "PIL", "hypothesis", "pytest", "tritonclient")
+OPTIONAL = (
+    "tensorrt",
+    "tensorrt_rtx",
+    "cuda",
+    "opa_client",
+    "v2",
+    "ray",
+    "PIL",
+    "hypothesis",
+    "pytest",
+    "tritonclient",
+)
 HEAVY = ("numpy", "onnx", "onnxruntime", "pydantic", "rich", "fsspec", "cryptography", "regorus", "yaml", "uvloop")
 CPU_SECONDS = 0.250
 
@@ -57,15 +68,16 @@ def imported_by(arguments: list[str]) -> tuple[set[str], float]:
 
 
 def main() -> int:
-    wrong: list[str] = []
-    for name in OPTIONAL:
-        if importlib.util.find_spec(name) is not None:
-            wrong.append(f"{name} is installed: this is not a bare environment")
+    wrong = [
+        f"{name} is installed: this is not a bare environment"
+        for name in OPTIONAL
+        if importlib.util.find_spec(name) is not None
+    ]
     found = modules()
     for name in found:
         try:
             importlib.import_module(name)
-        except ImportError as error:
+        except ImportError as error:  # noqa: PERF203 - each module tells of its own
             wrong.append(f"import {name}: {error}")
     helps = commands()
     for path in helps:
@@ -78,7 +90,9 @@ def main() -> int:
     if leaked:
         wrong.append(f"trtops --help imports {', '.join(sorted(leaked))}")
     seconds = min(imported_by(["--help"])[1] for _ in range(5))
-    print(f"{len(found)} modules, {len(helps)} commands, --help {seconds * 1000:.0f} ms of CPU (goal {CPU_SECONDS * 1000:.0f})")
+    print(
+        f"{len(found)} modules, {len(helps)} commands, --help {seconds * 1000:.0f} ms of CPU (goal {CPU_SECONDS * 1000:.0f})"
+    )
     print("\n".join(wrong) or "bare environment: all well")
     print(f"{len(found) + len(helps) - len(wrong)} passed, {len(wrong)} failed")
     return 1 if wrong else 0

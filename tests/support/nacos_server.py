@@ -28,6 +28,11 @@ SCRIPTS = Path(__file__).parents[1] / "contract" / "nacos"
 ADMINISTRATOR = Credentials("nacos", "administrator-of-tests")
 _OFFSETS = (0, 1000, 1001)
 _STARTS = 4
+_GUARD = """
+while kill -0 "$1" && kill -0 "$2"; do sleep 2; done 2>/dev/null
+kill -CONT "$2" && kill "$2"
+"""
+"""Ends a server whose tests were killed: nobody else would."""
 
 
 def why_not() -> str | None:
@@ -74,6 +79,7 @@ class NacosServer:
     _numbers: Any = field(default_factory=lambda: itertools.count(1))
     _made: set[str] = field(default_factory=set)
     _asking: tuple[LoopThread, NacosHttp] | None = None
+    _guard: subprocess.Popen[bytes] | None = None
 
     @property
     def place(self) -> Place:
@@ -100,11 +106,16 @@ class NacosServer:
                 break
         assert done.returncode == 0, done.stderr[-3000:]
         self.pid = int(done.stdout.split()[-1])
+        self._guard = subprocess.Popen(["sh", "-c", _GUARD, "guard", str(os.getpid()), str(self.pid)])
 
     def stop(self) -> None:
         if self._asking is not None:
             self._asking[0].stop(self._asking[1].close)
             self._asking = None
+        if self._guard is not None:
+            self._guard.kill()
+            self._guard.wait()
+            self._guard = None
         if self.pid:
             self.resume()
             subprocess.run([str(SCRIPTS / "stop.sh"), str(self.pid)], check=True, capture_output=True, timeout=60)

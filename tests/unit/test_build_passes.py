@@ -53,8 +53,10 @@ def test_names_of_ppocr_are_repaired(tmp_path: Path) -> None:
     made, steps = _prepared(_image(), tmp_path, profile)
     assert _shapes(made) == {"x": ("x_0", 3, 48, 192), "y": ("x_0", 3, 48, 192)}
     assert steps == (
-        ("unique-dimension-names: axis 0 of 'x' without a name is now 'x_0'; "
-        "axis 2 of 'x' '?' is now 'x_2'; axis 3 of 'x' '?' is now 'x_3'"),
+        (
+            "unique-dimension-names: axis 0 of 'x' without a name is now 'x_0'; "
+            "axis 2 of 'x' '?' is now 'x_2'; axis 3 of 'x' '?' is now 'x_3'"
+        ),
         "fixed-dimensions: axis 2 of 'x' is fixed at 48; axis 3 of 'x' is fixed at 192",
         "output-shapes: 'y' is ['x_0', 3, 48, 192]",
     )

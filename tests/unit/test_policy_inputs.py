@@ -248,7 +248,9 @@ def test_credentials_are_seen_and_withheld() -> None:
     assert facts["links"][0]["has_credentials"]
     assert "hunter2" not in json.dumps(facts)
     spec = EngineSpec.model_validate(parts.ENGINE)
-    document = source_input(spec, environment="prod", indexes=["https://u:hunter2@packages.example.org/simple"]).to_json()
+    document = source_input(
+        spec, environment="prod", indexes=["https://u:hunter2@packages.example.org/simple"]
+    ).to_json()
     assert "hunter2" not in json.dumps(document)
 
 

@@ -407,6 +407,22 @@ def test_only_an_administrator_sets_up(nacos: NacosServer, environment: str) -> 
         Setup(nacos.place, environment, nacos.credentials(environment)).missing()
 
 
+@pytest.mark.parametrize("pause", [0.0, 0.02, 0.1, 0.3])
+def test_it_ends_at_any_moment_of_the_sdk(nacos: NacosServer, environment: str, pause: float) -> None:
+    """Cancelled in the middle of a request the SDK hands that on; the thread ends all the same, and at once."""
+    registry = nacos.registry(environment)
+    watch = registry.watch("a", lambda _: None)
+    assert registry.may_listen()
+    assert registry._client is not None
+    folder = registry._client.push._folder
+    time.sleep(pause)
+    watch.close()
+    registry.close()
+    assert folder is not None
+    assert not folder.exists()
+    assert not [thread for thread in threading.enumerate() if thread.name.startswith(f"trtops-nacos-{environment}")]
+
+
 def test_nothing_is_left_when_it_is_closed(nacos: NacosServer, environment: str) -> None:
     registry = nacos.registry(environment)
     watch = registry.watch("a", lambda _: None)

@@ -75,7 +75,7 @@ class LoopThread:
             self._thread.join(_JOIN_SECONDS)
 
     async def _end(self, goodbye: Callable[[], Awaitable[None]]) -> None:
-        with suppress(Exception):  # what a peer says at the end is of no use to anybody
+        with suppress(Exception, asyncio.CancelledError):  # what a peer says at the end is of no use to anybody
             await asyncio.wait_for(goodbye(), _STOP_SECONDS)
         rest = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
         for task in rest:

@@ -144,10 +144,12 @@ class Push:
         if self._keeper is not None:
             self._keeper.cancel()
         service, self._service = self._service, None
-        if service is not None:
-            await _shut(service)
-        if self._folder is not None:
-            shutil.rmtree(self._folder, ignore_errors=True)
+        try:
+            if service is not None:
+                await _shut(service)
+        finally:
+            if self._folder is not None:
+                shutil.rmtree(self._folder, ignore_errors=True)
 
     def _add(self, identifier: str, told: Callable[[Look | None], None]) -> None:
         self._told.setdefault(identifier, []).append(told)
@@ -293,9 +295,11 @@ class Push:
 
 async def _shut(service: Any) -> None:  # noqa: ANN401 - the SDK has no types
     proxy = service.grpc_client_proxy
-    proxy.listen_task.cancel()  # its own way out takes up to 5 s
+    proxy.stop_event.set()
+    proxy.listen_task.cancel()  # its own way out takes up to 5 s, and hands the cancellation on to who waits for it
+    await asyncio.wait([proxy.listen_task], timeout=1.0)
     with suppress(Exception):
-        await service.shutdown()
+        await proxy.rpc_client_manager.shutdown_all_clients()
 
 
 def _silence(logger: logging.Logger) -> None:

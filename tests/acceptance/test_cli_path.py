@@ -99,6 +99,7 @@ def test_a_change_of_the_runtime_config_alone(shipped: Repository) -> None:
     assert stages["build onnxruntime"]["outcome"] == stages["bench onnxruntime"]["outcome"] == "reused"
     second, first = bindings(shipped)
     assert second["config_release"] != first["config_release"]
+    assert second["engine_release"] == first["engine_release"]
 
 
 def test_each_environment_has_its_own_channel(shipped: Repository) -> None:

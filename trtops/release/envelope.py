@@ -228,5 +228,10 @@ def _parse(kind: type[M], data: bytes, name: str, where: str | None) -> M:
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         at = ".".join(str(part)[:80] for part in first["loc"])
-        fix = "update trtops here if a newer one wrote it" if first["type"] == "extra_forbidden" else None
+        newer = first["type"] == "extra_forbidden"
+        fix = (
+            "update trtops here if a newer one wrote it"
+            if newer
+            else "the document was damaged or put there by somebody else: release again, or restore it from a copy"
+        )
         raise TrustError(f"not a valid {name}: {at + ': ' if at else ''}{first['msg']}", where=where, fix=fix) from None

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from trtops.workflow.workspace import Workspace
 
 VERDICT = "verdict"
-"""Kind of the store's records: digest of evidence -> what policies last said of it."""
+"""Kind of the store's records: environment and digest of evidence or spec -> what policies last said of it."""
 
 DAY = 86_400
 
@@ -127,16 +127,20 @@ def judge_evidence(
         subjects.append(Subject(name, checked.spec.name, document.to_json(), checked.locate))
     verdicts = gate.judge_all("evidence", subjects) if subjects else ()
     return tuple(
-        Judged(build, measured, _settled(workspace, measured.evidence, verdict))
+        Judged(build, measured, _settled(workspace, str(measured.evidence.digest()), verdict))
         for (build, measured), verdict in zip(pairs, verdicts, strict=True)
     )
 
 
-def _settled(workspace: Workspace, evidence: Evidence, verdict: Verdict) -> Verdict:
-    """The verdict of before if only the clock makes a difference, else this one, which is kept."""
+def _settled(workspace: Workspace, judged: str, verdict: Verdict) -> Verdict:
+    """The verdict of before if it says the same of the same thing, else this one, which is kept.
+
+    What else a document holds may differ: the clock in that of evidence, the runtime config in that of a spec. A
+    release would otherwise be a new one for no reason of its own.
+    """
     from pydantic import ValidationError
 
-    key = f"{verdict.environment}-{evidence.digest()}"
+    key = f"{verdict.environment}-{judged}"
     body = workspace.store.record(VERDICT, key)
     if body is not None:
         try:
@@ -221,9 +225,10 @@ def release(
         for one in judged
         if one.build.built is not None and one.build.provenance is not None
     )
+    spec_verdict = _settled(workspace, str(checked.spec.digest()), checked.spec_verdict)
     made = engine_release(
         checked.spec,
-        checked.spec_verdict,
+        spec_verdict,
         candidates,
         skipped={build.target.id: build.skipped for build in builds if build.skipped},
         commit=commit_of(checked.folder),
@@ -233,7 +238,7 @@ def release(
     bundle = Bundle(
         engine_release=made,
         config_release=config,
-        spec_verdict=checked.spec_verdict,
+        spec_verdict=spec_verdict,
         candidates=candidates,
         signed={one.build.provenance.digest(): one.build.envelope for one in judged
                 if one.build.provenance is not None and one.build.envelope is not None},

@@ -53,7 +53,8 @@ nox.options.sessions = ["lint", "policies", "tests", "service", "bare"]
 
 
 def _install(session: nox.Session, *what: str) -> None:
-    session.install("-c", str(CONSTRAINTS), *what)
+    # pip, which uv's environments lack, fetches `pypi:` models.
+    session.install("-c", str(CONSTRAINTS), "pip", *what)
 
 
 @nox.session(python=MAIN)

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 Role = Literal["model", "samples", "calibration", "plugin"]
 
+_BRACKET = re.compile(r"[\[\]]")
+_IPV6 = re.compile(r"(?:[^@]*@)?\[[0-9A-Fa-f:.]+\](?::[0-9]*)?")
 _ODD = re.compile(r"[\s\\\x00-\x1f\x7f]")
 _PYPI = re.compile(r"(?P<name>[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?)(?:==(?P<version>[A-Za-z0-9.!+*_-]+))?")
 _EXACT = re.compile(r"\d+(?:!\d+)?(?:\.\d+)*(?:(?:a|b|rc)\d+)?(?:\.post\d+)?(?:\.dev\d+)?(?:\+[A-Za-z0-9.]+)?")
@@ -139,6 +141,8 @@ def _link(text: str) -> Link:
     if re.match(r"[A-Za-z][A-Za-z0-9+.-]*:", text) is None:
         return Link(scheme="file", host=None, port=None, has_credentials=False, path=text)
     parts = urlsplit(text)
+    if _BRACKET.search(parts.netloc) and not _IPV6.fullmatch(parts.netloc):
+        raise ValueError(f"not a host: {parts.netloc}")  # CPython before 3.11.4 takes it for one
     if parts.scheme in ("file", "local"):
         path = unquote(parts.netloc + parts.path if parts.netloc != "localhost" else parts.path)
         return Link(scheme="file", host=None, port=None, has_credentials=False, path=path)

@@ -325,7 +325,9 @@ def make_client(host: str, port: int, *, token: str | None, ssl: bool | str, tim
             response.raise_for_status()
             return list(response.json()["result"])
 
-    return Client(host=host, port=port, ssl=ssl, token=token, timeout=timeout, retries=0 if local else 2)
+    # Version 2 of the package knows no token.
+    headers = {"Authorization": f"Bearer {token}"} if token else None
+    return Client(host=host, port=port, ssl=ssl, headers=headers, timeout=timeout, retries=0 if local else 2)
 
 
 def connect(

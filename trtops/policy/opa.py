@@ -241,7 +241,7 @@ class OpaEngine:
             ) from None
         except errors.RegoParseError as error:
             raise self._rejected(error) from None
-        except (errors.PolicyNotFoundError, errors.DeletePolicyError, errors.PatchDataError) as error:
+        except _refusals(errors) as error:
             raise Undecided(f"the OPA server refused: {error.message}", where=self._where, fix=_START_FIX) from None
 
     def _refused(self, error: Any) -> Undecided:  # noqa: ANN401 - requests is imported late
@@ -290,6 +290,12 @@ def describe(files: Mapping[str, PolicyFile], name: str, row: object, column: ob
         where=where,
         fix="mend the rule; `trtops policy test` shows it again",
     )
+
+
+def _refusals(errors: Any) -> tuple[type[Any], ...]:  # noqa: ANN401 - an untyped package's module
+    """The package's words for "the server refused", as far as its version has them."""
+    names = ("PolicyNotFoundError", "DeletePolicyError", "PatchDataError")
+    return tuple(getattr(errors, name) for name in names if hasattr(errors, name))
 
 
 def _reason(error: Exception) -> str:

@@ -241,7 +241,7 @@ class OpaEngine:
             ) from None
         except errors.RegoParseError as error:
             raise self._rejected(error) from None
-        except _refusals(errors) as error:
+        except (errors.PolicyNotFoundError, errors.DeletePolicyError, errors.PatchDataError) as error:
             raise Undecided(f"the OPA server refused: {error.message}", where=self._where, fix=_START_FIX) from None
 
     def _refused(self, error: Any) -> Undecided:  # noqa: ANN401 - requests is imported late
@@ -292,12 +292,6 @@ def describe(files: Mapping[str, PolicyFile], name: str, row: object, column: ob
     )
 
 
-def _refusals(errors: Any) -> tuple[type[Any], ...]:  # noqa: ANN401 - an untyped package's module
-    """The package's words for "the server refused", as far as its version has them."""
-    names = ("PolicyNotFoundError", "DeletePolicyError", "PatchDataError")
-    return tuple(getattr(errors, name) for name in names if hasattr(errors, name))
-
-
 def _reason(error: Exception) -> str:
     text = " ".join(str(part) for part in error.args) or type(error).__name__
     inner = re.search(
@@ -331,9 +325,7 @@ def make_client(host: str, port: int, *, token: str | None, ssl: bool | str, tim
             response.raise_for_status()
             return list(response.json()["result"])
 
-    # Version 2 of the package knows no token.
-    headers = {"Authorization": f"Bearer {token}"} if token else None
-    return Client(host=host, port=port, ssl=ssl, headers=headers, timeout=timeout, retries=0 if local else 2)
+    return Client(host=host, port=port, ssl=ssl, token=token, timeout=timeout, retries=0 if local else 2)
 
 
 def connect(

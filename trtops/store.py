@@ -345,11 +345,14 @@ class Store:
         path = self._place.local(name)
         if path is None:
             raise _absent(digest, self.root)
-        with _storage_errors(path):
+        found = None
+        with _storage_errors(path), suppress(FileNotFoundError):
             stamp = _stamp(path)
             if self._verified.get(digest) == stamp:
                 return path
             found = Digest.of_file(path)
+        if found is None:  # another process took it away just now
+            raise _absent(digest, self.root)
         if found != digest:
             self._verified.pop(digest, None)
             self._place.drop_local(name)

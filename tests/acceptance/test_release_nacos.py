@@ -87,7 +87,8 @@ def _killed(nacos: NacosServer, home: Path, name: str, point: int, when: str) ->
         child.append(context.Process(target=_act, args=(proxy.port, who, home, name)))
         child[0].start()
         child[0].join(WAIT)
-        assert child[0].exitcode in {0, -signal.SIGKILL}
+        # 255: the fork server was asked for the status of a child that was gone already.
+        assert child[0].exitcode in {0, -signal.SIGKILL, 255}
         return child[0].exitcode != 0
     finally:
         proxy.close()

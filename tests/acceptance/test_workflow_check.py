@@ -179,6 +179,7 @@ def test_nobody_waives_their_own_change(tmp_path: Path) -> None:
 
     def waive(root: Path) -> None:
         open_a_privileged_port(root)
+        (root / "governance" / "waivers").mkdir(exist_ok=True)  # git keeps no empty folder
         (root / "governance" / "waivers" / "port.yaml").write_text(waiver, encoding="utf-8")
 
     job = run(tmp_path, waive)

@@ -50,8 +50,10 @@ def test_an_artifact_cut_short_is_rebuilt_on_request(shipped: Repository) -> Non
     [("sidecar", "--rebuild"), ("evidence", "--fresh"), ("provenance", None), ("verdict", None)],
 )
 def test_a_record_cut_short(shipped: Repository, kind: str, mends: str | None) -> None:
-    (path,) = (shipped.home / "store" / "records" / kind).iterdir()
-    path.write_bytes(path.read_bytes()[:100])
+    paths = list((shipped.home / "store" / "records" / kind).iterdir())
+    assert paths
+    for path in paths:
+        path.write_bytes(path.read_bytes()[:100])
     if mends is not None:  # what can be made again without a loss is made again
         shipped.call("ship", "tiny").says(2, kind, mends)
         assert shipped.generations() == [1]

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, ParamSpec
 
 import typer
 
-from trtops.errors import TrtopsError
-
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from trtops.errors import TrtopsError
 
 P = ParamSpec("P")
 
@@ -24,6 +24,8 @@ def guarded(command: Callable[P, int | None]) -> Callable[P, None]:
 
     @functools.wraps(command)
     def run(*args: P.args, **kwargs: P.kwargs) -> None:
+        from trtops.errors import TrtopsError
+
         try:
             code = command(*args, **kwargs) or 0
             sys.stdout.flush()

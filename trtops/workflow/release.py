@@ -10,7 +10,6 @@ from trtops.errors import Denied, InputError, TrtopsError, Unavailable
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from trtops.digest import Digest
     from trtops.evidence import Evidence
     from trtops.policy.gate import Gate
     from trtops.policy.verdict import Verdict
@@ -361,8 +360,3 @@ def nothing_released(workspace: Workspace, registry: Registry, engine: str) -> I
 def problems_of(found: Sequence[Status]) -> tuple[tuple[Channel, TrtopsError], ...]:
     """Channels that do not say anything that a service would take, with the reason."""
     return tuple((one.channel, one.problem) for one in found if one.problem is not None)
-
-
-def digest_of_release(released: Released) -> Digest:
-    """The digest that the channel names now."""
-    return released.published.release

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import time
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -13,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from trtops.settings import find_root, resolve
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Mapping
 
     from trtops.registry.port import Registry
     from trtops.release.keys import KeyStore
@@ -114,14 +113,3 @@ def commit_of(folder: Path) -> str | None:
     if not commit:
         return None
     return f"{commit}-dirty" if git("status", "--porcelain", "--", ".") else commit
-
-
-@contextmanager
-def timed(clock: Callable[[], float] = time.perf_counter) -> Iterator[list[float]]:
-    """Measure a block: the list holds its seconds once it has ended."""
-    took: list[float] = []
-    start = clock()
-    try:
-        yield took
-    finally:
-        took.append(clock() - start)

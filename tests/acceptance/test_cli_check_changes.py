@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -251,6 +252,32 @@ def test_nobody_waives_their_own_change(repo: Repository) -> None:
     (effect,) = body["proposal"]["effects"]
     assert effect["effect"].startswith("spec.server_port_unprivileged would be waived by mine, not deny")
     assert body["proposal"]["edits"][0].startswith("waiver mine added: spec.server_port_unprivileged of tiny until")
+
+
+def test_a_waiver_of_the_change_itself_counts_once_its_approver_signed_it(repo: Repository) -> None:
+    privileged(repo)
+    write(repo.root / "governance" / "waivers" / "mine.yaml", waiver())
+    said = repo.call("policy", "approve", "mine", "--as", "ann").says(0).out
+    key = re.search(r"key ([0-9a-f]{64})", said)
+    assert key is not None
+    assert "it does not count yet: the key" in said
+    assert "waived_by" not in json.dumps(since(repo, code=1)["verdicts"]).replace('"waived_by": null', "")
+    data = repo.root / "policies" / "data" / "approvals.yaml"
+    member = f"{{key: {key.group(1)}, identity: somebody-else}}"
+    text = data.read_text("utf-8")
+    assert "platform-owners: []" in text
+    write(data, text.replace("platform-owners: []", f"platform-owners: [{member}]"))
+    since(repo, code=1)  # who may approve is said by the base
+    git(repo.root, "add", "policies")
+    git(repo.root, "commit", "-q", "-m", "approvers")
+    body = since(repo, code=0)
+    (finding,) = [
+        finding for verdict in body["verdicts"] for finding in verdict["findings"] if finding["waived_by"] == "mine"
+    ]
+    assert finding["rule"] == "spec.server_port_unprivileged"
+    path = repo.root / "governance" / "waivers" / "mine.yaml"
+    write(path, path.read_text("utf-8").replace("engine: tiny", "engine: '*'"))
+    assert "changed after it was signed" in json.dumps(since(repo, code=1))
 
 
 def test_a_waiver_that_was_merged_counts_and_its_end_is_told(repo: Repository) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -13,12 +14,13 @@ from trtops.policy.embedded import EmbeddedEngine
 from trtops.policy.engines import find_opa, open_engine
 from trtops.policy.gate import Gate, Subject
 from trtops.policy.loader import load_policies
+from trtops.release.keys import Signer
+from trtops.release.waivers import refusal, sign_waiver, with_signature
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-    from trtops.policy.governance import WaiverDocument
     from trtops.policy.verdict import Finding, Verdict
 
 TODAY = dt.date(2026, 3, 1)
@@ -266,21 +268,53 @@ def test_a_hard_rule_is_not_waived(tmp_path: Path) -> None:
     assert [finding.rule for finding in said(verdict)] == ["governance.waiver_refused"]
 
 
-def test_a_waiver_counts_merged_or_signed(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("signer", "changed", "group", "decision", "says"),
+    [
+        ("team-b", "", "team-b", "warn", ""),
+        ("ann@example.org", "", "team-b", "warn", ""),  # the group approves by its member's key
+        ("team-b", "", "nobody", "deny", "none of team-b"),
+        ("team-a", "", "team-b", "deny", "team-a owns it and signed it"),
+        ("team-b", "2026-03-16", "team-b", "deny", "changed after it was signed"),
+    ],
+)
+def test_a_waiver_that_is_not_merged_counts_by_its_approvers_key(
+    tmp_path: Path, signer: str, changed: str, group: str, decision: str, says: str
+) -> None:
     text = ENFORCEMENT.replace("waivers: any", "waivers: merged")
-    root = waivers(repository(tmp_path, enforcement=text), big=WAIVER + "signature: abc\n")
+    key = Signer.generate()
+    root = waivers(repository(tmp_path, enforcement=text), big=WAIVER)
+    (document_,) = (waiver.document for waiver in load_policies(root).waivers)
+    assert document_ is not None
+    signed = with_signature(WAIVER, sign_waiver(document_, key))
+    waivers(root, big=signed.replace("2026-04-01", changed or "2026-04-01"))
+    approvals = {"groups": {group: [{"key": key.key_id, "identity": signer}]}}
+    if group == "nobody":
+        approvals["groups"]["nobody"][0]["identity"] = "somebody"
+    (verdict,) = judge(root, large(), refusal=partial(refusal, approvals=approvals))
+    assert verdict.decision == decision
+    assert [finding.rule for finding in said(verdict)] == (["governance.waiver_unapproved"] if says else [])
+    assert all(says in finding.message for finding in said(verdict))
+
+
+def test_a_waiver_neither_merged_nor_signed_lets_nothing_pass(tmp_path: Path) -> None:
+    text = ENFORCEMENT.replace("waivers: any", "waivers: merged")
+    root = waivers(repository(tmp_path, enforcement=text), big=WAIVER)
     (verdict,) = judge(root, large())
     assert verdict.decision == "deny"
-    assert [finding.rule for finding in said(verdict)] == ["governance.waiver_unapproved"]
-    asked: list[WaiverDocument] = []
+    assert "neither merged" in said(verdict)[0].message
+    assert "trtops policy approve big --as KEY" in (said(verdict)[0].fix or "")
 
-    def approved(waiver: WaiverDocument) -> bool:
-        asked.append(waiver)
-        return waiver.signature == "abc" and b"abc" not in waiver.signed_bytes()
 
-    (verdict,) = judge(root, large(), approved=approved)
-    assert verdict.findings[0].waived_by == "big"
-    assert asked
+def test_signing_again_replaces_the_signature_and_keeps_comments(tmp_path: Path) -> None:
+    root = waivers(repository(tmp_path), big=WAIVER)
+    (waiver,) = (each.document for each in load_policies(root).waivers)
+    assert waiver is not None
+    first, second = sign_waiver(waiver, Signer.generate()), sign_waiver(waiver, Signer.generate())
+    commented = WAIVER.replace("owner:", "# who mends it\nowner:")
+    once = with_signature(commented, first)
+    assert with_signature(once, second) == once.replace(first.public, second.public).replace(first.value, second.value)
+    assert "# who mends it" in once
 
 
 def test_an_unused_waiver_is_reported(tmp_path: Path) -> None:

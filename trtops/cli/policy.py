@@ -1,4 +1,4 @@
-"""Commands for who writes policies: lint, test, new, explain, try, input, bundle."""
+"""Commands for who writes policies and lets be passed: lint, test, new, explain, approve, try, input, bundle."""
 
 from __future__ import annotations
 
@@ -33,6 +33,7 @@ def register(app: typer.Typer) -> None:
     policy_app.command("test")(test)
     policy_app.command("new")(new)
     policy_app.command("explain")(explain)
+    policy_app.command("approve")(approve)
     policy_app.command("try")(try_)
     policy_app.command("input")(input_)
     policy_app.command("bundle")(bundle)
@@ -122,6 +123,30 @@ def explain(rule: RuleArgument) -> int:
 
     with workspace(quiet=True) as here:
         say(run(here, rule))
+    return 0
+
+
+@guarded
+def approve(
+    waiver: Annotated[str, typer.Argument(metavar="WAIVER", help="Name of a file in governance/waivers.")],
+    key: Annotated[
+        str, typer.Option("--as", metavar="KEY", help="Name of a key of this home, or a private key's path.")
+    ],
+) -> int:
+    """Sign a waiver as its approver.
+
+    It then counts before it is merged. Whose key counts for whom stands in policies/data/approvals.yaml (of the base,
+    on a pull request).
+    """
+    import os
+
+    from trtops.workflow.approve import approve_waiver as run
+
+    with workspace(quiet=True) as here:
+        done = run(here, waiver, key)
+    say(f"signed {os.path.relpath(done.path)}, key {done.key}\n")
+    if done.refusal is not None:
+        say(f"it does not count yet: {done.refusal}\n")
     return 0
 
 

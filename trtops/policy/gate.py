@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     Path = tuple[str | int, ...]
     Locate = Callable[[Path, str], Location | None]
-    Approved = Callable[[WaiverDocument], bool]
+    Refusal = Callable[[WaiverDocument], str | None]
 
 DOCUMENTS = ("engine", "runtime")
 _KEYS = frozenset({"message", "path", "document", "fix"})
@@ -37,9 +37,8 @@ def _nowhere(path: Path, document: str) -> None:
     del path, document
 
 
-def _nobody(waiver: WaiverDocument) -> bool:
-    del waiver
-    return False
+def _nobody(waiver: WaiverDocument) -> str | None:
+    return f"nobody here knows the key of {waiver.approver}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,14 +67,14 @@ class Gate:
         engine: what evaluates; made with the same policies.
         environment: whose levels count.
         today: the day (UTC) that waivers are held against.
-        approved: whether a waiver's signature is its approver's.
+        refusal: why a waiver's signature does not make it count; None where it does.
     """
 
     policies: PolicySet
     engine: PolicyEngine
     environment: str
     today: dt.date
-    approved: Approved = field(default=_nobody)
+    refusal: Refusal = field(default=_nobody)
 
     def judge(self, stage: Stage, subject: Subject) -> Verdict:
         """The verdict on one document.
@@ -246,18 +245,29 @@ class _Waivers:
         self._stage = stage
         here = gate.policies.enforcement.environment(gate.environment)
         self._free = gate.policies.merged or here.waivers == "any"
-        self._used: set[str] = set()
-        self._refused: dict[str, set[str]] = {}
+        self._used: set[Waiver] = set()
+        self._refused: dict[str, set[Waiver]] = {}
+        self._refusals: dict[Waiver, str | None] = {}
         self._waivers = [
             waiver
-            for waiver in gate.policies.waivers
+            for waiver in (*gate.policies.waivers, *gate.policies.proposed)
             if waiver.document is None or waiver.document.rule.partition(".")[0] == stage
         ]
 
     def _counts(self, waiver: Waiver) -> bool:
         if waiver.document is None or waiver.defect_on(self._gate.today) is not None:
             return False
-        return self._free or self._gate.approved(waiver.document)
+        return self._refusal(waiver, waiver.document) is None
+
+    def _refusal(self, waiver: Waiver, document: WaiverDocument) -> str | None:
+        """Why a waiver that is right in itself does not count; None where it does."""
+        if self._free and waiver not in self._gate.policies.proposed:
+            return None
+        if document.signature is None:
+            return "it is neither merged on the base revision nor signed by its approver"
+        if waiver not in self._refusals:
+            self._refusals[waiver] = self._gate.refusal(document)
+        return self._refusals[waiver]
 
     def applied(self, finding: Finding, subject: Subject) -> Finding:
         """The finding, waived if a waiver that counts covers it."""
@@ -267,9 +277,9 @@ class _Waivers:
                 finding.rule, finding.path
             ):
                 continue
-            self._used.add(waiver.id)
+            self._used.add(waiver)
             if finding.level == "hard":
-                self._refused.setdefault(subject.name, set()).add(waiver.id)
+                self._refused.setdefault(subject.name, set()).add(waiver)
             elif self._counts(waiver) and by is None:
                 by = waiver.id
         return finding if by is None else finding.model_copy(update={"waived_by": by})
@@ -286,15 +296,15 @@ class _Waivers:
         defect = waiver.defect_on(self._gate.today)
         if defect is not None:
             return self._said(f"waiver_{defect.kind}", waiver, defect.message, defect.location, defect.fix)
-        if waiver.id in self._refused.get(subject.name, ()):
+        if waiver in self._refused.get(subject.name, ()):
             message = f"{_rule(waiver)} is hard in {self._gate.environment}: no waiver lifts it"
             fix = "mend the finding and delete the waiver, or have the level changed in enforcement.yaml"
             return self._said("waiver_refused", waiver, message, waiver.at("rule"), fix)
-        if not self._counts(waiver):
-            message = "it is neither merged on the base revision nor signed by its approver"
-            fix = "merge it first, or have its approver sign it"
-            return self._said("waiver_unapproved", waiver, message, waiver.at("approver"), fix)
-        if waiver.id not in self._used and (whole or waiver.exact):
+        refusal = None if waiver.document is None else self._refusal(waiver, waiver.document)
+        if refusal is not None:
+            fix = f"merge it first, or have its approver sign it: trtops policy approve {waiver.id} --as KEY"
+            return self._said("waiver_unapproved", waiver, refusal, waiver.at("approver"), fix)
+        if waiver not in self._used and (whole or waiver.exact):
             message = f"{_rule(waiver)} finds nothing here that needs it"
             return self._said("waiver_unused", waiver, message, waiver.at("rule"), "delete the file")
         return None

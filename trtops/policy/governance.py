@@ -110,6 +110,13 @@ class Selector(Value):
     environments: Annotated[tuple[str, ...], Field(min_length=1)] | None = None
 
 
+class WaiverSignature(Value):
+    """The approver's consent: the public half of an ed25519 key, and its signature (64 bytes), both hexadecimal."""
+
+    public: Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
+    value: Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{128}$")]
+
+
 class WaiverDocument(Value):
     """A file of ``governance/waivers``. Days are UTC; the last one counts whole.
 
@@ -132,11 +139,11 @@ class WaiverDocument(Value):
     approver: Text
     granted: Day
     expires: Day
-    signature: str | None = None
+    signature: WaiverSignature | None = None
 
     def signed_bytes(self) -> bytes:
-        """What the approver signs: the canonical bytes of everything else."""
-        return self.model_copy(update={"signature": None}).canonical_bytes()
+        """What the approver signs: the canonical bytes of everything else, told apart from all else that keys sign."""
+        return b"trtops waiver v1\n" + self.model_copy(update={"signature": None}).canonical_bytes()
 
 
 @dataclass(frozen=True, slots=True)

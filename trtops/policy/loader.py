@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
 
 from trtops.digest import Digest
@@ -16,7 +17,7 @@ from trtops.errors import InputError, Undecided
 from trtops.policy.governance import ENFORCEMENT_FILE, WAIVER_FOLDER, parse_enforcement, parse_waiver
 from trtops.policy.metadata import package_line, read_metadata
 from trtops.policy.port import STAGES, PolicyFile, PolicySet, Rule, frozen
-from trtops.policy.source import Tree, read_folder, read_revision
+from trtops.policy.source import Tree, read_folder, read_revision, read_waivers
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -41,6 +42,27 @@ def load_policies(root: Path, *, revision: str | None = None) -> PolicySet:
         Undecided: something is missing, in the wrong place, or cannot be understood; names the file and line.
     """
     return assemble(read_folder(root) if revision is None else read_revision(root, revision))
+
+
+def with_proposed(policies: PolicySet, root: Path) -> PolicySet:
+    """Policies of a revision, and beside them the waivers of the working tree that their approvers signed.
+
+    A pull request may so bring a waiver that counts before it is merged; whose signature counts, the revision says.
+
+    Raises:
+        Undecided: the working tree's waivers cannot be read.
+    """
+    known = {rule.id for rule in policies.rules}
+    merged = {waiver.document for waiver in policies.waivers}
+    found: list[Waiver] = []
+    for path, content in read_waivers(root).items():
+        try:
+            waiver = parse_waiver(content, path, path, known)
+        except Undecided:
+            continue  # for a rule that the revision does not have: nothing finds what it would let pass
+        if waiver.document is not None and waiver.document.signature is not None and waiver.document not in merged:
+            found.append(waiver)
+    return replace(policies, proposed=tuple(found))
 
 
 def assemble(tree: Tree) -> PolicySet:

@@ -127,6 +127,8 @@ class PolicySet:
         waivers: the files under ``governance/waivers``, sorted by id, the invalid ones too.
         digest: of all files that decide (tests and pages are left out).
         files: every file that was read: path -> bytes.
+        proposed: signed waivers of a working tree beside policies of a revision: these count by their signature alone,
+            and are no part of the digest.
     """
 
     origin: str
@@ -140,6 +142,7 @@ class PolicySet:
     waivers: tuple[Waiver, ...]
     digest: Digest
     files: Mapping[str, bytes]
+    proposed: tuple[Waiver, ...] = ()
 
     def of_stage(self, stage: Stage) -> tuple[Rule, ...]:
         """The rules of a stage, sorted by id.

@@ -1,4 +1,4 @@
-"""``trtops approve``: a signature over the digest of one engine release, for the gates that count them."""
+"""``trtops approve`` and ``trtops policy approve``: signatures of people, for the gates that count them."""
 
 from __future__ import annotations
 
@@ -53,6 +53,61 @@ def approve(workspace: Workspace, what: str, key: str) -> Approved:
     signer = signer_of(workspace, key)
     new = publish(workspace.registry(), signer, engine, digest, now=workspace.now())
     return Approved(engine, digest, signer.key_id, new)
+
+
+@dataclass(frozen=True)
+class ApprovedWaiver:
+    """A waiver that was signed.
+
+    Attributes:
+        path: its file.
+        key: id of the key.
+        refusal: why it does not count for all that, by the policies of the working tree; None where it does.
+    """
+
+    path: Path
+    key: str
+    refusal: str | None
+
+
+def approve_waiver(workspace: Workspace, name: str, key: str) -> ApprovedWaiver:
+    """Sign a waiver of the working tree as its approver, into its file; comments and all else stay as they are.
+
+    Args:
+        workspace: whose waivers.
+        name: of the file in ``governance/waivers``, or its path.
+        key: as for :func:`approve`.
+
+    Raises:
+        InputError: there is no such waiver, or it is none.
+        StorageError, TrustError: its file or the key's cannot be used.
+        Undecided: the policies cannot be read.
+    """
+    from trtops.policy.governance import WAIVER_FOLDER
+    from trtops.policy.loader import load_policies
+    from trtops.release.waivers import APPROVALS, refusal, sign_waiver, with_signature
+    from trtops.store import write_durably
+
+    policies = load_policies(workspace.root)
+    stem = Path(name).name.removesuffix(".yaml")
+    found = next((waiver for waiver in policies.waivers if waiver.id == stem), None)
+    if found is None:
+        known = ", ".join(waiver.id for waiver in policies.waivers) or "there is none"
+        raise InputError(f"no such waiver: {name[:80]!r}", where=WAIVER_FOLDER, fix=f"known: {known}")
+    if found.document is None or found.defect is not None:
+        defect = found.defect
+        raise InputError(
+            defect.message if defect else "it is no waiver",
+            where=defect.location if defect else found.label,
+            fix=defect.fix if defect else None,
+        )
+    signer = signer_of(workspace, key)
+    signature = sign_waiver(found.document, signer)
+    path = workspace.root / WAIVER_FOLDER / f"{stem}.yaml"
+    text = policies.files[f"{WAIVER_FOLDER}/{stem}.yaml"].decode()
+    write_durably(path, [with_signature(text, signature).encode()])
+    signed = found.document.model_copy(update={"signature": signature})
+    return ApprovedWaiver(path, signer.key_id, refusal(signed, policies.data.get(APPROVALS, {})))
 
 
 def _release(workspace: Workspace, what: str) -> tuple[str, Digest]:

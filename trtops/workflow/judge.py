@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -11,6 +12,8 @@ if TYPE_CHECKING:
 
     from trtops.errors import TrtopsError
     from trtops.policy.gate import Gate, Subject
+    from trtops.policy.governance import WaiverDocument
+    from trtops.policy.port import PolicySet
     from trtops.policy.verdict import Stage, Verdict
     from trtops.workflow.workspace import Workspace
 
@@ -31,10 +34,12 @@ def open_gate(workspace: Workspace, *, policies_from: str | None = None) -> Iter
     """
     from trtops.policy.engines import open_engine
     from trtops.policy.gate import Gate
-    from trtops.policy.loader import load_policies
+    from trtops.policy.loader import load_policies, with_proposed
 
     settings = workspace.resolved.settings
     policies = load_policies(workspace.root, revision=policies_from)
+    if policies.merged:
+        policies = with_proposed(policies, workspace.root)
     engine = open_engine(
         policies,
         environment=workspace.environment,
@@ -45,9 +50,16 @@ def open_gate(workspace: Workspace, *, policies_from: str | None = None) -> Iter
     )
     try:
         today = dt.datetime.fromtimestamp(workspace.clock(), tz=dt.timezone.utc).date()
-        yield Gate(policies, engine, workspace.environment, today)
+        yield Gate(policies, engine, workspace.environment, today, refusal=partial(_refusal, policies))
     finally:
         engine.close()
+
+
+def _refusal(policies: PolicySet, waiver: WaiverDocument) -> str | None:
+    """Why a signed waiver does not count, by who may approve in the policies that judge."""
+    from trtops.release.waivers import APPROVALS, refusal
+
+    return refusal(waiver, policies.data.get(APPROVALS, {}))
 
 
 def judge_each(

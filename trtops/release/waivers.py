@@ -1,0 +1,77 @@
+"""Signatures of waivers: whose key counts for an approver, and the signing of a waiver's file.
+
+Who approves is data that policies read as well (``policies/data/approvals.yaml``): groups list keys by their id and the
+person who holds each. A signature carries its public key, which proves nothing but that its holder signed.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+from trtops.policy.governance import WaiverSignature
+from trtops.release.root import PublicKey
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from trtops.policy.governance import WaiverDocument
+    from trtops.release.keys import Signer
+
+APPROVALS = "approvals"
+"""Data file that lists who holds which key, by group."""
+
+_BLOCK = re.compile(r"^signature:.*\n(?:[ \t].*\n|\n(?=[ \t]))*", re.MULTILINE)
+
+
+def sign_waiver(waiver: WaiverDocument, signer: Signer) -> WaiverSignature:
+    """Sign a waiver by ed25519, as its approver."""
+    signature = signer.dsse.sign(waiver.signed_bytes())
+    return WaiverSignature(public=signer.public.public, value=signature.signature)
+
+
+def with_signature(text: str, signature: WaiverSignature) -> str:
+    """The text of a waiver's file with a signature at its end, in place of an older one; all else stays."""
+    kept = _BLOCK.sub("", text if text.endswith("\n") else f"{text}\n")
+    return f"{kept}signature:\n  public: {signature.public}\n  value: {signature.value}\n"
+
+
+def refusal(waiver: WaiverDocument, approvals: Mapping[str, Any]) -> str | None:
+    """Why a signed waiver does not count; None where its approver's key signed it as it stands.
+
+    Args:
+        waiver: the document.
+        approvals: the data file ``approvals.yaml`` that judges: of the base revision on a pull request.
+    """
+    if waiver.signature is None:
+        return "it is not signed"
+    key = PublicKey(public=waiver.signature.public)
+    if not _holds(key, waiver.signature.value, waiver.signed_bytes()):
+        return "its signature does not hold: it was changed after it was signed"
+    holders = dict(_holders(approvals, waiver.approver))
+    if key.key_id not in holders:
+        return f"the key {key.key_id[:12]} that signed it is none of {waiver.approver} in policies/data/approvals.yaml"
+    if holders[key.key_id].casefold() == waiver.owner.strip().casefold():
+        return f"{waiver.owner} owns it and signed it"
+    return None
+
+
+def _holders(approvals: Mapping[str, Any], approver: str) -> Iterator[tuple[str, str]]:
+    """Key id and person of all who may sign as an approver: a person's name, or the name of a group."""
+    wanted = approver.strip().casefold()
+    for group, members in approvals.get("groups", {}).items():
+        for member in members:
+            if wanted in (group.casefold(), member["identity"].strip().casefold()):
+                yield member["key"], member["identity"].strip()
+
+
+def _holds(key: PublicKey, signature: str, signed: bytes) -> bool:
+    from securesystemslib.exceptions import UnverifiedSignatureError
+    from securesystemslib.signer import Signature, SSlibKey  # type: ignore[attr-defined] # exported, not by __all__
+
+    library_key = SSlibKey(key.key_id, key.keytype, key.scheme, {"public": key.public})
+    try:
+        library_key.verify_signature(Signature(key.key_id, signature), signed)
+    except UnverifiedSignatureError:
+        return False
+    return True

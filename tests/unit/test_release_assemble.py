@@ -198,12 +198,7 @@ def test_rollback_skips_what_binds_the_same() -> None:
 
 def test_rollback_to_a_generation_brings_back_all_that_it_bound() -> None:
     first = next_binding(
-        None,
-        CHANNEL,
-        Bound(engine_release=digest("a"), config_release=digest("c"), weights={"stable": 90, "canary": 10}),
-        reason="r",
-        actor="k",
-        now=NOW,
+        None, CHANNEL, Bound(engine_release=digest("a"), config_release=digest("c")), reason="r", actor="k", now=NOW
     )
     chain = [_move(_move(first, "b"), "c"), _move(first, "b"), first]
     assert rollback_binding(chain, 1, actor="k", now=NOW).bound == first.bound

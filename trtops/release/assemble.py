@@ -162,7 +162,7 @@ def next_binding(
         lifetime: seconds after which it expires; None: never.
 
     Raises:
-        ValueError: ``previous`` is of another channel, or weights do not sum to 100.
+        ValueError: ``previous`` is of another channel, weights do not sum to 100, or they name what does not run.
     """
     if previous is not None and previous.where != channel:
         raise ValueError(f"the binding before is of {previous.where}, not of {channel}")
@@ -179,6 +179,8 @@ def next_binding(
         actor=actor,
         created=now,
         expires=None if lifetime is None else now + lifetime,
+        rollout=bound.rollout,
+        rejected=bound.rejected,
     )
 
 

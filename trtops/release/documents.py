@@ -4,15 +4,27 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, StringConstraints, field_validator
+from pydantic import (
+    Field,
+    SerializerFunctionWrapHandler,
+    StringConstraints,
+    field_validator,
+    model_serializer,
+    model_validator,
+)
 
 from trtops.backend.port import Sidecar
 from trtops.digest import Digest, Value, digest_of
-from trtops.spec.engine import Batching, Execution, Memory, Name, RuntimeConfig, SemVer
+from trtops.spec.engine import Batching, Execution, Memory, Name, RolloutPlan, RuntimeConfig, SemVer
 from trtops.tensor import TensorInfo
 
 API_VERSION: Literal["trtops/v1"] = "trtops/v1"
+STABLE = "stable"
+"""Name, in a binding's weights, of the release that the binding itself names."""
+MAX_REJECTED = 512
+"""Digests that a binding keeps in quarantine: what fits into a document of 100 KB with room to spare."""
 _PERCENT = 100
+_WHOLE = {STABLE: _PERCENT}
 
 SecretPath = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9_-]{0,62}(/[a-z0-9][a-z0-9_-]{0,62}){0,3}$")]
 """Name of a secret: one to four segments, e.g. ``db/password``."""
@@ -140,18 +152,81 @@ class ConfigRelease(Value):
         return digest_of(self.model_dump(mode="json", exclude={"created"}))
 
 
-class Bound(Value):
-    """What a binding says that runs.
+Weights = dict[str, Annotated[int, Field(ge=0, le=100)]]
+"""Channel -> share of the traffic in percent; sums to 100."""
+
+Phase = Literal["progressing", "paused", "promoted", "aborted"]
+"""Of a rollout: ``progressing`` and ``paused`` are open, the candidate runs; the others are its two ends."""
+
+
+class Rollout(Value):
+    """A candidate beside the stable release, and how far it has come.
 
     Attributes:
-        engine_release: digest of an engine release.
-        config_release: digest of a config release.
-        weights: channel -> share of the traffic in percent; sums to 100.
+        engine_release, config_release: digests of the candidate's documents.
+        shadow: share of the stable release's requests in percent that are copied to the candidate; its answers to them
+            are compared and thrown away. Its share of the answered traffic is the binding's ``weights[plan.channel]``.
+        phase: whether it is open. ``promoted``: the binding's own digests are the candidate's. ``aborted``: the
+            candidate is in the binding's ``rejected``, and gets nothing.
+        step: index into ``plan.steps`` of the step that it is in.
+        since: epoch seconds when it came into this step.
+        plan: its steps, as they stood when it began.
     """
 
     engine_release: Digest
     config_release: Digest
-    weights: dict[str, Annotated[int, Field(ge=0, le=100)]] = Field(default_factory=lambda: {"stable": 100})
+    shadow: Annotated[int, Field(ge=0, le=100)] = 0
+    phase: Phase = "progressing"
+    step: Annotated[int, Field(ge=0)] = 0
+    since: int
+    plan: RolloutPlan
+
+    @property
+    def open(self) -> bool:
+        """Whether the candidate runs."""
+        return self.phase in {"progressing", "paused"}
+
+    @model_validator(mode="after")
+    def _inside(self) -> Rollout:
+        if self.step >= len(self.plan.steps):
+            raise ValueError(f"step {self.step} of {len(self.plan.steps)}")
+        if self.shadow and not self.open:
+            raise ValueError("a rollout that has ended shadows nothing")
+        return self
+
+
+class Arm(Value):
+    """One of the releases that serve an engine by a binding.
+
+    Attributes:
+        channel: ``stable``, or the name of the candidate's channel. The label ``channel`` of a service's metrics.
+        engine_release, config_release: what it runs.
+        weight: share of the traffic in percent; all arms together have 100.
+        shadow: share of the stable arm's requests in percent that are copied to it as well.
+    """
+
+    channel: Name
+    engine_release: Digest
+    config_release: Digest
+    weight: Annotated[int, Field(ge=0, le=100)]
+    shadow: Annotated[int, Field(ge=0, le=100)] = 0
+
+
+class Bound(Value):
+    """What a binding says that runs, and what may not run again.
+
+    Attributes:
+        engine_release: digest of an engine release.
+        config_release: digest of a config release.
+        weights: as in :class:`Binding`.
+        rollout, rejected: as in :class:`Binding`.
+    """
+
+    engine_release: Digest
+    config_release: Digest
+    weights: Weights = Field(default_factory=lambda: dict(_WHOLE))
+    rollout: Rollout | None = None
+    rejected: tuple[Digest, ...] = ()
 
 
 class Binding(Value):
@@ -159,13 +234,16 @@ class Binding(Value):
 
     Attributes:
         generation: counts up by one with every move; a service refuses a lower one than it has seen (rollback attack).
-        channel: ``stable``, ``canary`` or another name.
+        channel: ``stable``, or a name of its own that services follow instead.
         engine_release, config_release: digests of the released documents.
-        weights: channel -> share of the traffic in percent; sums to 100.
+        weights: ``stable`` (the digests above) and, while a rollout is open, its candidate's channel -> share of the
+            traffic in percent; sums to 100.
         previous: digest of the binding before; None for the first (a chain that history verifies).
         reason: why it moved: ``release``, ``rollback to generation 3``, ``promote from staging`` …
         actor: key id that moved it.
         created, expires: epoch seconds; an expired pointer means "registry away" (design §4.8).
+        rollout: the last rollout, open or ended; None if there was none since the last other move.
+        rejected: digests of releases and artifacts that were aborted, oldest first: nothing binds them again.
     """
 
     apiVersion: Literal["trtops/v1"] = API_VERSION  # noqa: N815
@@ -176,12 +254,23 @@ class Binding(Value):
     generation: Annotated[int, Field(ge=1)]
     engine_release: Digest
     config_release: Digest
-    weights: dict[str, Annotated[int, Field(ge=0, le=100)]] = Field(default_factory=lambda: {"stable": 100})
+    weights: Weights = Field(default_factory=lambda: dict(_WHOLE))
     previous: Digest | None = None
     reason: str
     actor: str
     created: int
     expires: int | None = None
+    rollout: Rollout | None = None
+    rejected: Annotated[tuple[Digest, ...], Field(max_length=MAX_REJECTED)] = ()
+
+    @model_serializer(mode="wrap")
+    def _as_before(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Leave out what bindings of before rollouts do not have: their digests, and so their chain, hold for ever."""
+        fields: dict[str, Any] = handler(self)
+        for name in ("rollout", "rejected"):
+            if not getattr(self, name):
+                fields.pop(name, None)
+        return fields
 
     @field_validator("weights")
     @classmethod
@@ -189,6 +278,14 @@ class Binding(Value):
         if sum(weights.values()) != _PERCENT:
             raise ValueError(f"weights must sum to {_PERCENT}, not {sum(weights.values())}")
         return weights
+
+    @model_validator(mode="after")
+    def _served(self) -> Binding:
+        """No share of the traffic goes to a channel that nothing runs in."""
+        known = {STABLE, self.rollout.plan.channel} if self.rollout is not None and self.rollout.open else {STABLE}
+        if unknown := sorted(self.weights.keys() - known):
+            raise ValueError(f"weights name channels that nothing runs in: {', '.join(unknown)}")
+        return self
 
     @property
     def where(self) -> Channel:
@@ -198,7 +295,37 @@ class Binding(Value):
     @property
     def bound(self) -> Bound:
         """What runs by this binding."""
-        return Bound(engine_release=self.engine_release, config_release=self.config_release, weights=self.weights)
+        return Bound(
+            engine_release=self.engine_release,
+            config_release=self.config_release,
+            weights=self.weights,
+            rollout=self.rollout,
+            rejected=self.rejected,
+        )
+
+    @property
+    def arms(self) -> tuple[Arm, ...]:
+        """What a service runs by this binding: the stable release first, then the candidate of an open rollout.
+
+        A candidate is listed from the first step on, also with no traffic and no shadow: a service loads it then.
+        """
+        stable = Arm(
+            channel=STABLE,
+            engine_release=self.engine_release,
+            config_release=self.config_release,
+            weight=self.weights.get(STABLE, 0),
+        )
+        if self.rollout is None or not self.rollout.open:
+            return (stable,)
+        channel = self.rollout.plan.channel
+        candidate = Arm(
+            channel=channel,
+            engine_release=self.rollout.engine_release,
+            config_release=self.rollout.config_release,
+            weight=self.weights.get(channel, 0),
+            shadow=self.rollout.shadow,
+        )
+        return (stable, candidate)
 
 
 class SealedSecret(Value):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import Field, StringConstraints
+from pydantic import Field, SerializerFunctionWrapHandler, StringConstraints, model_serializer, model_validator
 
 from trtops.digest import Value
 from trtops.spec.units import ByteSize, Duration
@@ -362,6 +362,71 @@ class BatchingOverride(Value):
     """Number of priority levels."""
 
 
+class Analysis(Value):
+    """What the candidate of a rollout has to show before it goes on. At least one bound is needed."""
+
+    requests: Size = 100
+    """How many requests the candidate must have answered (for `shadow_difference`: compared); with fewer nothing is
+    decided and nothing moves."""
+    error_rate: Annotated[float, Field(ge=0, le=1)] | None = None
+    """Share of the candidate's answers that may be the server's own errors (status 500 and above)."""
+    p99: Duration | None = None
+    """99 % of the candidate's answers take at most this long."""
+    p99_ratio: Annotated[float, Field(gt=0, le=1000)] | None = None
+    """The candidate's 99th percentile may be this many times that of the stable release."""
+    shadow_difference: Annotated[float, Field(ge=0, le=1)] | None = None
+    """Share of shadowed requests whose outputs may differ from those of the stable release."""
+
+    @model_validator(mode="after")
+    def _bounded(self) -> Analysis:
+        if self.bounds == ():
+            raise ValueError("write at least one of error_rate, p99, p99_ratio, shadow_difference")
+        return self
+
+    @property
+    def bounds(self) -> tuple[str, ...]:
+        """Names of the bounds that are set."""
+        names = ("error_rate", "p99", "p99_ratio", "shadow_difference")
+        return tuple(name for name in names if getattr(self, name) is not None)
+
+
+class RolloutStep(Value):
+    """One step: exactly one of `weight`, `shadow`, `pause` and `analysis`."""
+
+    weight: Annotated[int, Field(ge=1, le=100)] | None = None
+    """Share of the traffic in percent that the candidate gets from here on; never less than in a step before."""
+    shadow: Annotated[int, Field(ge=0, le=100)] | None = None
+    """Share of the stable release's requests in percent that are copied to the candidate to compare its answers."""
+    pause: Duration | Literal["manual"] | None = None
+    """How long to wait (`10min`), or `manual`: until `trtops rollout resume`."""
+    analysis: Analysis | None = None
+    """What the candidate has to show before the next step."""
+
+    @model_validator(mode="after")
+    def _one(self) -> RolloutStep:
+        if len(self.model_fields_set - {name for name in self.model_fields_set if getattr(self, name) is None}) != 1:
+            raise ValueError("write exactly one of weight, shadow, pause, analysis")
+        return self
+
+
+class RolloutPlan(Value):
+    """How a new release reaches a channel: beside the stable one, step by step, until it takes its place."""
+
+    channel: Name = "canary"
+    """What the candidate is called: in weights, in metrics, in routes. Not `stable`."""
+    steps: Annotated[tuple[RolloutStep, ...], Field(min_length=1, max_length=32)]
+    """Steps in their order; after the last one the candidate becomes the stable release."""
+
+    @model_validator(mode="after")
+    def _rising(self) -> RolloutPlan:
+        if self.channel == "stable":
+            raise ValueError("the candidate cannot be called stable")
+        weights = [step.weight for step in self.steps if step.weight is not None]
+        if weights != sorted(weights):
+            raise ValueError("weights must not go down from step to step")
+        return self
+
+
 class RuntimeConfig(Value):
     """``engines/<name>/runtime.yaml`` with the overlay of an environment applied (``runtime.<environment>.yaml``)."""
 
@@ -379,3 +444,13 @@ class RuntimeConfig(Value):
     """Feature flags."""
     sections: dict[str, Any] = Field(default_factory=dict)
     """Whatever else the service reads, by section."""
+    rollout: RolloutPlan | None = None
+    """How a new release reaches this environment; without it, at once."""
+
+    @model_serializer(mode="wrap")
+    def _as_before(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Leave out what configs that were released before it existed do not have: their digests hold for ever."""
+        fields: dict[str, Any] = handler(self)
+        if self.rollout is None:
+            fields.pop("rollout", None)
+        return fields

@@ -72,11 +72,19 @@ def fetch(trusted: TrustedChannel, registry: Readable, now: int) -> TrustedChann
         TrustError: a document was refused (the publisher, or whoever can write to the registry).
         Unavailable: the registry is away, the pointer has expired or is gone, or a document is missing.
     """
-    channel = trusted.channel
-    body = registry.read(layout.pointer(channel))
-    binding = trusted.update_pointer(body, now)
-    trusted.update_engine_release(registry.read(layout.engine_release(channel.engine, binding.engine_release)))
-    trusted.update_config_release(registry.read(layout.config_release(channel.engine, binding.config_release)))
+    trusted.update_pointer(registry.read(layout.pointer(trusted.channel)), now)
+    return fetch_arm(trusted, registry)
+
+
+def fetch_arm(trusted: TrustedChannel, registry: Readable) -> TrustedChannel:
+    """Read the releases that the present arm names: the stable one, or what :meth:`TrustedChannel.beside` gave.
+
+    Raises:
+        TrustError, Unavailable: as for :func:`fetch`.
+    """
+    engine, arm = trusted.channel.engine, trusted.arm
+    trusted.update_engine_release(registry.read(layout.engine_release(engine, arm.engine_release)))
+    trusted.update_config_release(registry.read(layout.config_release(engine, arm.config_release)))
     return trusted
 
 

@@ -17,6 +17,7 @@ from trtops.policy.verdict import Verdict
 from trtops.release import contract as contracts
 from trtops.release import layout
 from trtops.release.documents import (
+    Arm,
     Binding,
     Channel,
     ConfigRelease,
@@ -69,6 +70,7 @@ class TrustedChannel:
         self._root = root
         self._accepts = accepts
         self._binding: Binding | None = None
+        self._arm: Arm | None = None
         self._engine: EngineRelease | None = None
         self._config: ConfigRelease | None = None
         self._proven: dict[str, set[str]] = {}
@@ -88,14 +90,34 @@ class TrustedChannel:
         return _in_order(self._binding, "update_pointer")
 
     @property
+    def arm(self) -> Arm:
+        """The arm of the binding whose documents are accepted: the stable one, unless :meth:`beside` chose another."""
+        return _in_order(self._arm, "update_pointer")
+
+    @property
     def engine_release(self) -> EngineRelease:
-        """The engine release that the binding names."""
+        """The engine release that the arm (by default the stable one) names."""
         return _in_order(self._engine, "update_engine_release")
 
     @property
     def config_release(self) -> ConfigRelease:
-        """The config release that the binding names."""
+        """The config release that the arm names."""
         return _in_order(self._config, "update_config_release")
+
+    def beside(self, arm: Arm) -> TrustedChannel:
+        """For the documents of another arm of the pointer that was accepted: the candidate of a rollout.
+
+        Args:
+            arm: one of ``binding.arms``.
+
+        Raises:
+            ValueError: the pointer has no such arm.
+        """
+        if arm not in self.binding.arms:
+            raise ValueError(f"the pointer of {self.channel} names no such arm as {arm.channel}")
+        other = TrustedChannel(self._root, self.channel, self.seen, accepts=self._accepts)
+        other._binding, other._arm = self.binding, arm
+        return other
 
     def update_pointer(self, body: bytes | None, now: int) -> Binding:
         """Accept the channel's pointer. A refusal changes nothing but, where noted, :attr:`seen`.
@@ -128,6 +150,7 @@ class TrustedChannel:
             what = f"generation {signed.value.generation} of the pointer has expired"
             raise Unavailable(what, where=where, fix="run trtops registry refresh, and look why nobody did")
         self._binding, self._engine, self._config, self._proven = signed.value, None, None, {}
+        self._arm = signed.value.arms[0]
         return signed.value
 
     def update_engine_release(self, body: bytes | None) -> EngineRelease:
@@ -138,9 +161,9 @@ class TrustedChannel:
                 publisher, or whoever can write to the registry).
             Unavailable: it is not there.
         """
-        binding = self.binding
-        where = layout.engine_release(self.channel.engine, binding.engine_release)
-        signed = self._vouched(body, EngineRelease, binding.engine_release, where)
+        arm = self.arm
+        where = layout.engine_release(self.channel.engine, arm.engine_release)
+        signed = self._vouched(body, EngineRelease, arm.engine_release, where)
         if signed.value.engine != self.channel.engine:
             # Wrong software: a genuine release of another engine.
             raise TrustError(f"this is a release of {signed.value.engine}, not of {self.channel.engine}", where=where)
@@ -159,9 +182,9 @@ class TrustedChannel:
                 write to the registry).
             Unavailable: it is not there.
         """
-        binding = self.binding
-        where = layout.config_release(self.channel.engine, binding.config_release)
-        signed = self._vouched(body, ConfigRelease, binding.config_release, where)
+        arm = self.arm
+        where = layout.config_release(self.channel.engine, arm.config_release)
+        signed = self._vouched(body, ConfigRelease, arm.config_release, where)
         found = (signed.value.engine, signed.value.environment)
         if found != (self.channel.engine, self.channel.environment):
             # Wrong software: a genuine config of another place, with its limits and its databases.

@@ -70,6 +70,7 @@ class Client:
         timeout: float = 5.0,
         spin: float = 0.0,
         copy: bool = True,
+        worker: int | None = None,
     ) -> None:
         """Connect.
 
@@ -81,6 +82,7 @@ class Client:
             timeout: seconds to wait for the executor's welcome and other answers off the data path.
             spin: seconds to look for an answer before sleeping; burns a core, so only for a lone client.
             copy: outputs are copies; else they are views of the slot, which is free again when the last view is gone.
+            worker: which worker of a supervisor, by the number in its page of routes; None: any, or an executor's own.
 
         Raises:
             Unavailable: no executor listens there, it refuses this user, or is full.
@@ -90,7 +92,7 @@ class Client:
         self._copy = copy
         self._socket = connect(Path(path), timeout)
         try:
-            self._segment, self._their_bell, self._bell = greet(self._socket, slots, input_bytes, output_bytes)
+            self._segment, self._their_bell, self._bell = greet(self._socket, slots, input_bytes, output_bytes, worker)
         except BaseException:
             self._socket.close()
             raise

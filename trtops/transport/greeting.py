@@ -39,8 +39,10 @@ def connect(path: Path, timeout: float) -> socket.socket:
     return sock
 
 
-def greet(sock: socket.socket, slots: int, input_bytes: int, output_bytes: int) -> tuple[Segment, int, int]:
-    """Say hello and be welcomed.
+def greet(
+    sock: socket.socket, slots: int, input_bytes: int, output_bytes: int, worker: int | None = None
+) -> tuple[Segment, int, int]:
+    """Say hello, to this worker of a supervisor or to whoever listens, and be welcomed.
 
     Returns:
         The segment, the executor's bell and this client's bell (eventfds, the caller's to close).
@@ -49,7 +51,7 @@ def greet(sock: socket.socket, slots: int, input_bytes: int, output_bytes: int) 
         Unavailable: the executor refuses, hangs up or does not answer.
         InputError: it does not grant these slots, or speaks another version.
     """
-    packet, fds = _exchange(sock, encode(Hello([VERSION], slots, input_bytes, output_bytes)))
+    packet, fds = _exchange(sock, encode(Hello([VERSION], slots, input_bytes, output_bytes, worker)))
     try:
         segment = _read_welcome(packet, fds, slots)
     except BaseException:

@@ -19,6 +19,7 @@ import threading
 import time
 from dataclasses import dataclass
 from pathlib import Path
+from queue import SimpleQueue
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -33,6 +34,7 @@ from trtops.transport.wire import (
     Ask,
     Catalogue,
     Hello,
+    Lookup,
     Refused,
     Welcome,
     Withdraw,
@@ -102,7 +104,7 @@ class Server:
 
     def __init__(
         self,
-        path: Path | str,
+        path: Path | str | None,
         handler: Handler,
         *,
         limits: Limits | None = None,
@@ -111,7 +113,7 @@ class Server:
         """Listen, and start the thread.
 
         Args:
-            path: of the socket; a stale one is replaced.
+            path: of the socket; a stale one is replaced. None: clients come by :meth:`adopt` only.
             handler: gets the requests.
             limits: what clients may have.
             clock: monotonic seconds.
@@ -120,17 +122,20 @@ class Server:
             Unavailable: another server listens there.
             StorageError: the socket cannot be made.
         """
-        self.path = Path(path)
+        self.path = Path(path) if path is not None else None
         self._handler = handler
         self._limits = limits or Limits()
         self._clock = clock
         self._peers: dict[int, _Peer] = {}
         self._bells: dict[int, _Peer] = {}
-        self._socket = _listen(self.path, self._limits.mode)
+        self._adopted: SimpleQueue[socket.socket] = SimpleQueue()
+        self._ending = False
+        self._socket = listen(self.path, self._limits.mode) if self.path is not None else None
         self._spare = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
         self._wake = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         self._epoll = select.epoll()
-        self._epoll.register(self._socket, select.EPOLLIN)
+        if self._socket is not None:
+            self._epoll.register(self._socket, select.EPOLLIN)
         self._epoll.register(self._wake, select.EPOLLIN)
         self._thread = threading.Thread(target=self._loop, name="trtops-transport", daemon=True)
         self._thread.start()
@@ -138,12 +143,28 @@ class Server:
     def __repr__(self) -> str:
         """Show clients and slots in use."""
         peers = list(self._peers.values())
-        slots = sum(peer.connection.in_flight for peer in peers if peer.connection is not None)
-        return f"Server({self.path}: {len(peers)} clients, {slots} slots in use)"
+        return f"Server({self.path}: {len(peers)} clients, {self.slots} slots in use)"
+
+    @property
+    def clients(self) -> int:
+        """Clients that are connected."""
+        return len(self._peers)
+
+    @property
+    def slots(self) -> int:
+        """Slots in use, of all clients."""
+        return sum(peer.connection.in_flight for peer in list(self._peers.values()) if peer.connection is not None)
+
+    def adopt(self, sock: socket.socket) -> None:
+        """Serve a client that another process accepted, whose hello has not been read. The socket is this object's."""
+        self._adopted.put(sock)
+        with contextlib.suppress(OSError):  # closed meanwhile: so is the socket, with the queue
+            os.eventfd_write(self._wake, 1)
 
     def close(self) -> None:
         """Stop listening and hang up on every client. Idempotent."""
         if self._thread.is_alive():
+            self._ending = True
             os.eventfd_write(self._wake, 1)
             self._thread.join()
 
@@ -153,15 +174,18 @@ class Server:
         try:
             while True:
                 events = self._epoll.poll(self._timeout())
-                listening = self._socket.fileno()
+                listening = self._socket.fileno() if self._socket is not None else -1
+                ready = {fd for fd, _ in events}
+                if self._wake in ready and self._ending:
+                    return
                 for fd, event in events:
-                    if fd == self._wake:
-                        return
-                    if fd != listening:
+                    if fd not in {self._wake, listening}:
                         self._serve(fd, event)
                 # Last: a new client may get the number of a descriptor that was closed just now.
-                if any(fd == listening for fd, _ in events):
-                    self._accept()
+                if listening in ready:
+                    self._accept(self._socket)
+                if self._wake in ready:
+                    self._take_adopted()
                 self._hang_up_on_the_silent()
         except Exception:
             log.exception("the transport's thread failed")
@@ -180,9 +204,10 @@ class Server:
     def _end(self) -> None:
         for peer in list(self._peers.values()):
             self._drop(peer, "the executor stops", quiet=True)
-        with contextlib.suppress(OSError):
-            self.path.unlink()
-        self._socket.close()
+        if self._socket is not None and self.path is not None:
+            with contextlib.suppress(OSError):
+                self.path.unlink()
+            self._socket.close()
         self._epoll.close()
         os.close(self._wake)
         os.close(self._spare)
@@ -204,15 +229,26 @@ class Server:
             log.exception("serving %s failed", peer.name)
             self._drop(peer, "the executor failed to serve it")
 
-    def _accept(self) -> None:
+    def _take_adopted(self) -> None:
+        with contextlib.suppress(BlockingIOError):
+            os.eventfd_read(self._wake)
+        while not self._adopted.empty():
+            self._admit(self._adopted.get())
+
+    def _accept(self, listening: socket.socket | None) -> None:
+        if listening is None:
+            return
         try:
-            sock, _ = self._socket.accept()
+            sock, _ = listening.accept()
         except BlockingIOError:
             return
         except OSError as error:
             log.warning("a client could not be accepted: %s", error)
-            self._turn_away()
+            self._turn_away(listening)
             return
+        self._admit(sock)
+
+    def _admit(self, sock: socket.socket) -> None:
         sock.settimeout(0)
         peer = _Peer(sock, self._clock() + _GREETING)
         refusal = None
@@ -228,11 +264,11 @@ class Server:
         self._peers[sock.fileno()] = peer
         self._epoll.register(sock, select.EPOLLIN)
 
-    def _turn_away(self) -> None:
+    def _turn_away(self, listening: socket.socket) -> None:
         """With no descriptor left, take the next client and hang up on it; else epoll would report it for ever."""
         os.close(self._spare)
         with contextlib.suppress(OSError):
-            self._socket.accept()[0].close()
+            listening.accept()[0].close()
         self._spare = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
 
     def _rung(self, peer: _Peer) -> None:
@@ -250,6 +286,8 @@ class Server:
         message = decode_from_client(packet)
         if isinstance(message, Hello):
             self._greet(peer, message)
+        elif isinstance(message, Lookup):
+            raise InputError("this executor has no routes: say hello")
         elif peer.connection is None:
             raise Violation("it did not begin with a hello")
         elif isinstance(message, Withdraw):
@@ -343,7 +381,17 @@ def _say(sock: socket.socket, packet: bytes) -> None:
         sock.send(packet)
 
 
-def _listen(path: Path, mode: int) -> socket.socket:
+def listen(path: Path, mode: int) -> socket.socket:
+    """Listen on a Unix socket; a stale one is replaced.
+
+    Args:
+        path: of its file.
+        mode: permissions of the file.
+
+    Raises:
+        Unavailable: another server listens there.
+        StorageError: the socket cannot be made.
+    """
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_CLOEXEC)
     try:
         _remove_stale(path)

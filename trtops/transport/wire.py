@@ -24,13 +24,29 @@ MAX_PACKET: Final = 1 << 17
 """Bytes of a packet at most."""
 
 
-class Hello(msgspec.Struct, tag="hello", frozen=True):
-    """Client: what it speaks and what it would like. Sizes in bytes, of one slot."""
+class Hello(msgspec.Struct, tag="hello", frozen=True, omit_defaults=True):
+    """Client: what it speaks and what it would like. Sizes in bytes, of one slot.
+
+    ``worker``: the number of the worker that it wants to talk to (see :mod:`trtops.transport.routes`); None: any.
+    """
 
     versions: list[int]
     slots: int
     input_bytes: int
     output_bytes: int
+    worker: int | None = None
+
+
+class Lookup(msgspec.Struct, tag="lookup", frozen=True):
+    """Client of a supervisor: where is what served? It gets the page of routes, and each new catalogue."""
+
+    versions: list[int]
+
+
+class Directory(msgspec.Struct, tag="directory", frozen=True):
+    """Supervisor: the answer to a lookup. Beside it: the page of routes (memfd, not writable)."""
+
+    version: int
 
 
 class Welcome(msgspec.Struct, tag="welcome", frozen=True):
@@ -75,8 +91,8 @@ class Problem(msgspec.Struct, frozen=True):
     fix: str | None = None
 
 
-FromClient = Hello | Ask | Withdraw
-FromExecutor = Welcome | Refused | Catalogue
+FromClient = Hello | Ask | Withdraw | Lookup
+FromExecutor = Welcome | Refused | Catalogue | Directory
 
 _from_client: msgspec.json.Decoder[FromClient] = msgspec.json.Decoder(FromClient)
 _from_executor: msgspec.json.Decoder[FromExecutor] = msgspec.json.Decoder(FromExecutor)

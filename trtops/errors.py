@@ -138,6 +138,10 @@ class TrustError(TrtopsError):
     """A signature, a generation or a chain of digests does not hold. Blame the publisher or an attacker."""
 
 
+class Revoked(TrustError):
+    """A document that nobody vouches for but keys that were trusted once and were revoked since."""
+
+
 class Conflict(TrtopsError):
     """Somebody else moved first."""
 
@@ -173,6 +177,10 @@ class DeadlineExceeded(TrtopsError):
 
 class Retryable(TrtopsError):
     """A request was lost with its worker; the same request may be sent again."""
+
+
+class DeviceLost(Retryable):
+    """The same, and the device is lost to this whole process: every later call fails, so the process has to end."""
 
 
 class Cancelled(TrtopsError):

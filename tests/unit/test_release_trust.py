@@ -77,7 +77,12 @@ def test_the_honest_way(scene: Scene) -> None:
     artifact = fetch_proofs(service, scene.registry, TARGET)
     made = artifact.sidecar
     assert service.accept_artifact(TARGET, made.artifact, made.size_bytes) == artifact
-    assert service.seen == Seen(channel=CHANNEL, generation=2, binding=scene.binding().digest())
+    assert service.seen == Seen(
+        channel=CHANNEL,
+        generation=2,
+        binding=scene.binding().digest(),
+        signers=(scene.keys.signer("channel").key_id,),
+    )
     assert "seen=2" in repr(service)
 
 

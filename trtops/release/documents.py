@@ -336,6 +336,8 @@ class SealedSecret(Value):
         recipients: age public keys that can open it, sorted.
         sealed: the age payload in base64.
         created: epoch seconds.
+        generation: counts up by one with every value and every rotation, and is inside the payload as well; a service
+            refuses a lower one than it has seen (replay). None in those of version 0.1.0.
     """
 
     apiVersion: Literal["trtops/v1"] = API_VERSION  # noqa: N815
@@ -346,6 +348,45 @@ class SealedSecret(Value):
     recipients: Annotated[tuple[str, ...], Field(min_length=1, max_length=64)]
     sealed: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9+/]+={0,2}$", max_length=90_000)]
     created: int
+    generation: Annotated[int, Field(ge=1)] | None = None
+
+    @model_serializer(mode="wrap")
+    def _as_signed(self, serialise: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Leave an absent generation out: the digest of a secret that was signed without one stays what it was."""
+        written: dict[str, Any] = serialise(self)
+        if self.generation is None:
+            written.pop("generation", None)
+        return written
+
+
+class Listed(Value):
+    """Where a channel stood when its environment's snapshot was taken."""
+
+    generation: Annotated[int, Field(ge=1)]
+    binding: Digest
+
+
+class ChannelSnapshot(Value):
+    """How far every channel of an environment has come, signed by an online key: nothing older is to be believed.
+
+    Attributes:
+        environment: whose channels.
+        version: counts up with every snapshot; a service refuses a lower one than it has seen.
+        root: version of the root of trust that was in force; a service that knows only an older one is being fooled.
+        channels: ``ENGINE/CHANNEL`` -> the pointer.
+        secrets: ``ENGINE/PATH`` -> generation of the sealed secret.
+        created, expires: epoch seconds. Until then every pointer that is listed counts as fresh.
+    """
+
+    apiVersion: Literal["trtops/v1"] = API_VERSION  # noqa: N815
+    kind: Literal["ChannelSnapshot"] = "ChannelSnapshot"
+    environment: Name
+    version: Annotated[int, Field(ge=1)]
+    root: Annotated[int, Field(ge=1)]
+    channels: dict[str, Listed]
+    secrets: dict[str, int] = Field(default_factory=dict)
+    created: int
+    expires: int | None = None
 
 
 class Envelope(Value):

@@ -13,10 +13,19 @@ from typing import TYPE_CHECKING, Annotated, Any, Generic, Literal, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from trtops.digest import Digest, Value, canonical
-from trtops.errors import InputError, TrustError
+from trtops.errors import InputError, Revoked, TrustError
 from trtops.evidence import Evidence
 from trtops.policy.verdict import Verdict
-from trtops.release.documents import Binding, ConfigRelease, EngineRelease, Envelope, Provenance, SealedSecret
+from trtops.release.documents import (
+    Binding,
+    ChannelSnapshot,
+    ConfigRelease,
+    EngineRelease,
+    Envelope,
+    Provenance,
+    SealedSecret,
+)
+from trtops.release.root import Root
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -24,7 +33,7 @@ if TYPE_CHECKING:
     from securesystemslib.dsse import Envelope as Dsse
 
     from trtops.release.keys import Signer
-    from trtops.release.root import PublicKey, Role, Root
+    from trtops.release.root import PublicKey, Role
 
 M = TypeVar("M", bound=BaseModel)
 V = TypeVar("V", bound=Value)
@@ -43,6 +52,8 @@ _KINDS: dict[type[Value], tuple[str, Role]] = {
     Evidence: (f"{_PREDICATES}/evidence/v1", "builder"),
     Verdict: (f"{_PREDICATES}/verdict/v1", "release"),
     SealedSecret: (f"{_PREDICATES}/sealed-secret/v1", "release"),
+    ChannelSnapshot: (f"{_PREDICATES}/channel-snapshot/v1", "refresh"),
+    Root: (f"{_PREDICATES}/root/v1", "root"),
 }
 
 
@@ -129,7 +140,10 @@ def sign_payload(payload: bytes, signers: Sequence[Signer]) -> bytes:
     envelope = Dsse(payload, PAYLOAD_TYPE, {})
     for signer in signers:
         envelope.sign(signer.dsse)
-    body = canonical(envelope.to_dict())
+    return _bounded(canonical(envelope.to_dict()))
+
+
+def _bounded(body: bytes) -> bytes:
     if len(body) > MAX_ENVELOPE_BYTES:
         what = f"the signed document has {len(body)} bytes, and {MAX_ENVELOPE_BYTES} are allowed"
         raise InputError(what, fix="release fewer targets, batch sizes or config sections in one document")
@@ -146,12 +160,84 @@ def verify(body: bytes, kind: type[V], root: Root, *, where: str | None = None) 
         where: name of the document, for messages.
 
     Raises:
+        Revoked: nobody signed it but keys that were revoked (whoever holds one of them, or the publisher).
         TrustError: too large, malformed, of another kind, or too few trusted keys signed it (the publisher, or whoever
             can write to the registry).
     """
-    predicate_type, role = _KINDS[kind]
+    _, role = _KINDS[kind]
     keys, threshold = root.members(role)
-    payload, key_ids = verify_payload(body, keys, threshold, role=role, where=where)
+    try:
+        payload, key_ids = verify_payload(body, keys, threshold, role=role, where=where)
+    except TrustError:
+        _refuse_revoked(body, root, where)
+        raise
+    signed = _read(payload, kind, key_ids, where)
+    if isinstance(signed.value, EngineRelease):
+        _check_tier(signed.value, key_ids, root, where)
+    return signed
+
+
+def read_unverified(body: bytes, kind: type[V], *, where: str | None = None) -> Signed[V]:
+    """Read a document whose digest somebody else vouches for: a later link of its chain. No signature is looked at.
+
+    Raises:
+        TrustError: too large, malformed, or of another kind.
+    """
+    return _read(_open(body, where).payload, kind, (), where)
+
+
+def cosign(body: bytes, more: Sequence[Signer], other: bytes | None = None) -> bytes:
+    """Add signatures to an envelope, of signers and of another envelope around the very same payload.
+
+    Raises:
+        InputError: the envelope would be larger than :data:`MAX_ENVELOPE_BYTES`.
+        TrustError: one of them is malformed, or ``other`` holds another payload.
+    """
+    envelope = _open(body, None)
+    if other is not None:
+        there = _open(other, None)
+        if there.payload != envelope.payload:
+            raise TrustError("signatures of another document cannot be added")
+        envelope.signatures.update(there.signatures)
+    for signer in more:
+        envelope.sign(signer.dsse)
+    return _bounded(canonical(envelope.to_dict()))
+
+
+def signers_of(body: bytes, kind: type[Value], root: Root) -> tuple[str, ...]:
+    """Ids of the role's keys whose signature on an envelope holds, however few; none where it is malformed."""
+    keys, _ = root.members(role_of(kind))
+    try:
+        return verify_payload(body, keys, 0)[1]
+    except TrustError:
+        return ()
+
+
+def _check_tier(release: EngineRelease, key_ids: Sequence[str], root: Root, where: str | None) -> None:
+    needed = root.signatures_on(release.engine, release.tier)
+    if len(key_ids) < needed:
+        # Key compromise: one stolen release key is not enough for what matters most.
+        raise TrustError(
+            f"{len(key_ids)} release keys signed this release of {release.engine} (tier {release.tier}), "
+            f"and it takes {needed}",
+            where=where,
+            fix="a holder of another release key signs it: "
+            f"trtops trust sign {release.engine}@{release.digest()} --as KEY",
+        )
+
+
+def _refuse_revoked(body: bytes, root: Root, where: str | None) -> None:
+    """Tell a signature that does not count any more from one that never did."""
+    try:
+        _, found = verify_payload(body, tuple(root.revoked.values()), 1)
+    except TrustError:
+        return
+    what = f"signed by key {found[0][:12]}, which was revoked (root version {root.version})"
+    raise Revoked(what, where=where, fix="publish it again with a key that is trusted: trtops trust show") from None
+
+
+def _read(payload: bytes, kind: type[V], key_ids: tuple[str, ...], where: str | None) -> Signed[V]:
+    predicate_type, _ = _KINDS[kind]
     statement = _parse(Statement, payload, "in-toto statement", where)
     if statement.predicateType != predicate_type:
         # Mixing kinds: a document that is signed for one purpose is not taken for another.

@@ -10,6 +10,8 @@
     evidence/sha256-…  verdicts/sha256-…      Evidence and Verdict that let it through
     secrets/ENGINE/PATH                       SealedSecret, replaced when it is rotated
     approvals/ENGINE/sha256-…/KEY             Approval of an engine release by a key, replaced when it is renewed
+    roots/VERSION                             Root of trust of that version, immutable
+    snapshot                                  ChannelSnapshot of the environment, replaced when it is refreshed
 
 The digest in a name is that of the document's value (:meth:`trtops.digest.Value.digest`), not of its envelope: a
 second signature, or another key's, leaves the name as it is.
@@ -24,6 +26,9 @@ if TYPE_CHECKING:
     from trtops.release.documents import Channel
 
 POINTERS = "channels/"
+ROOTS = "roots/"
+SECRETS = "secrets/"
+SNAPSHOT = "snapshot"
 
 
 def pointer(channel: Channel) -> str:
@@ -68,7 +73,7 @@ def verdict(digest: Digest) -> str:
 
 def secrets(engine: str) -> str:
     """Prefix of an engine's sealed secrets."""
-    return f"secrets/{engine}/"
+    return f"{SECRETS}{engine}/"
 
 
 def secret(engine: str, path: str) -> str:
@@ -84,6 +89,11 @@ def approvals(engine: str, release: Digest) -> str:
 def approval(engine: str, release: Digest, key_id: str) -> str:
     """Name of one key's approval."""
     return approvals(engine, release) + key_id
+
+
+def root(version: int) -> str:
+    """Name of a version of the root of trust."""
+    return f"{ROOTS}{version}"
 
 
 def _tail(digest: Digest) -> str:

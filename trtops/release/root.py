@@ -1,6 +1,7 @@
 """The root of trust: which keys may sign what, and how many of them it takes.
 
-A service gets this document by hand (a file beside its configuration), never from the registry.
+A service gets its first root by hand (a file beside its configuration), never from the registry. From there it follows
+the versions that the registry has, each signed by the one before (:mod:`trtops.release.lineage`).
 """
 
 from __future__ import annotations
@@ -10,12 +11,17 @@ from typing import Annotated, Literal
 from pydantic import Field, StringConstraints, model_validator
 
 from trtops.digest import Value, digest_of
+from trtops.spec.engine import Name
 
-Role = Literal["builder", "release", "channel"]
-"""What a key may sign: ``builder`` provenance and evidence; ``release`` releases, verdicts and sealed secrets;
-``channel`` bindings."""
+Role = Literal["root", "builder", "release", "channel", "refresh"]
+"""What a key may sign: ``root`` the next root; ``builder`` provenance and evidence; ``release`` releases, verdicts and
+sealed secrets; ``channel`` bindings; ``refresh`` the snapshot of all channels, with a key that may be online."""
 
 ROLES: tuple[Role, ...] = ("builder", "release", "channel")
+"""Roles that a home makes keys of on first use."""
+
+ALL_ROLES: tuple[Role, ...] = ("root", "builder", "release", "channel", "refresh")
+"""Roles of a root that ``trtops trust init`` makes: it can be followed, and pointers can be kept fresh online."""
 
 
 class PublicKey(Value):
@@ -39,6 +45,19 @@ class RoleKeys(Value):
     threshold: Annotated[int, Field(ge=1, le=64)] = 1
 
 
+class Tier(Value):
+    """How many release keys have to sign an engine release of a tier.
+
+    Attributes:
+        threshold: that many different ones.
+        engines: engines that belong to it whatever their release says, so that nobody with one key signs a gold engine
+            as a bronze one.
+    """
+
+    threshold: Annotated[int, Field(ge=1, le=64)]
+    engines: tuple[Name, ...] = ()
+
+
 class Root(Value):
     """Keys by id, and roles. Refuses itself where a rule of it could never hold.
 
@@ -47,6 +66,8 @@ class Root(Value):
         keys: key id -> key.
         roles: role -> its keys and threshold.
         expires: epoch seconds; None: never.
+        tiers: tier -> what its engine releases need beyond the role's threshold.
+        revoked: keys that were trusted once and never will be again; kept to say so, and to go on after them.
     """
 
     apiVersion: Literal["trtops/v1"] = "trtops/v1"  # noqa: N815 - the field's name in every document of this kind
@@ -55,6 +76,8 @@ class Root(Value):
     keys: dict[str, PublicKey]
     roles: dict[Role, RoleKeys]
     expires: int | None = None
+    tiers: dict[str, Tier] = Field(default_factory=dict)
+    revoked: dict[str, PublicKey] = Field(default_factory=dict)
 
     @model_validator(mode="after")
     def _consistent(self) -> Root:
@@ -67,6 +90,12 @@ class Root(Value):
                 raise ValueError(f"role {role} names keys that are not listed: {', '.join(unknown)}")
             if members.threshold > len(set(members.keys)):
                 raise ValueError(f"role {role} needs {members.threshold} keys and has {len(set(members.keys))}")
+        if back := [key_id for key_id, key in self.revoked.items() if key_id in self.keys or key.key_id != key_id]:
+            raise ValueError(f"revoked keys are listed as trusted, or under another id: {', '.join(back)}")
+        signers = len(self.members("release")[0])
+        for tier, rule in self.tiers.items():
+            if rule.threshold > signers:
+                raise ValueError(f"tier {tier} needs {rule.threshold} release keys and there are {signers}")
         return self
 
     def members(self, role: Role) -> tuple[tuple[PublicKey, ...], int]:
@@ -75,6 +104,21 @@ class Root(Value):
         return (
             (tuple(self.keys[key_id] for key_id in dict.fromkeys(listed.keys)), listed.threshold) if listed else ((), 1)
         )
+
+    def signatures_on(self, engine: str, tier: str) -> int:
+        """How many release keys have to sign an engine release: the most that role, tier or engine ask for."""
+        rules = [rule for name, rule in self.tiers.items() if name == tier or engine in rule.engines]
+        return max([self.members("release")[1], *(rule.threshold for rule in rules)])
+
+    @property
+    def followed(self) -> bool:
+        """Whether a newer version can follow: without root keys nobody can vouch for one."""
+        return "root" in self.roles
+
+    @property
+    def refreshed(self) -> bool:
+        """Whether a snapshot of all channels has to be there, signed by an online key."""
+        return "refresh" in self.roles
 
 
 def root_of(keys: dict[Role, PublicKey]) -> Root:

@@ -1,9 +1,10 @@
 """What a service believes of a channel: bytes go in, in a fixed order, and only verified documents come out.
 
-The order is that of :class:`TrustedChannel`'s methods: root (given by hand) -> pointer -> engine release -> config
-release -> provenance, evidence and verdict of a target -> digest of its artifact. Nothing here reads a file, a clock
-or the network; who fetches the bytes, and from whom, makes no difference. The attacks that are named are those of the
-TUF specification (https://theupdateframework.github.io/specification/latest/, §1.5.2).
+The order: root (given by hand, followed by :mod:`.lineage`) -> snapshot of all channels (:mod:`.snapshot`) -> then that
+of :class:`TrustedChannel`'s methods: pointer -> engine release -> config release -> provenance, evidence and verdict of
+a target -> digest of its artifact. Nothing here reads a file, a clock or the network; who fetches the bytes, and from
+whom, makes no difference. The attacks that are named are those of the TUF specification
+(https://theupdateframework.github.io/specification/latest/, §1.5.2).
 """
 
 from __future__ import annotations
@@ -26,8 +27,10 @@ from trtops.release.documents import (
     ReleasedArtifact,
 )
 from trtops.release.envelope import Signed, verify
+from trtops.release.snapshot import check_floor, fresh_until, still_vouched
 
 if TYPE_CHECKING:
+    from trtops.release.documents import ChannelSnapshot
     from trtops.release.root import Root
 
 V = TypeVar("V", bound=Value)
@@ -40,11 +43,13 @@ class Seen(Value):
         channel: whose pointer.
         generation: never goes down.
         binding: digest of the binding of that generation.
+        signers: ids of the keys that signed it; empty in files of version 0.1.0.
     """
 
     channel: Channel
     generation: int
     binding: Digest
+    signers: tuple[str, ...] = ()
 
 
 class TrustedChannel:
@@ -53,7 +58,15 @@ class TrustedChannel:
     Calling out of order is a programming error (``RuntimeError``).
     """
 
-    def __init__(self, root: Root, channel: Channel, seen: Seen | None = None, *, accepts: str | None = None) -> None:
+    def __init__(
+        self,
+        root: Root,
+        channel: Channel,
+        seen: Seen | None = None,
+        *,
+        accepts: str | None = None,
+        snapshot: ChannelSnapshot | None = None,
+    ) -> None:
         """Start from what is trusted already.
 
         Args:
@@ -61,6 +74,7 @@ class TrustedChannel:
             channel: what this service runs.
             seen: what it had verified before, from its disk; None on the first start.
             accepts: interface version that the service's clients were written against; None: any.
+            snapshot: of all channels, accepted by :class:`~trtops.release.snapshot.TrustedSnapshot`; None: none to ask.
 
         Raises:
             ValueError: ``seen`` is of another channel.
@@ -69,13 +83,16 @@ class TrustedChannel:
             raise ValueError(f"what was seen is of {seen.channel}, not of {channel}")
         self._root = root
         self._accepts = accepts
+        self._snapshot = snapshot
         self._binding: Binding | None = None
         self._arm: Arm | None = None
         self._engine: EngineRelease | None = None
         self._config: ConfigRelease | None = None
         self._proven: dict[str, set[str]] = {}
         self.channel = channel
-        self.seen = seen
+        # Fast-forward: a stolen channel key counts a generation up to the sky. Once it is revoked, what only it vouched
+        # for binds nobody, or no honest pointer could ever follow.
+        self.seen = seen if seen is not None and still_vouched(root, "channel", seen.signers) else None
 
     def __repr__(self) -> str:
         """Show how far it has come."""
@@ -115,7 +132,7 @@ class TrustedChannel:
         """
         if arm not in self.binding.arms:
             raise ValueError(f"the pointer of {self.channel} names no such arm as {arm.channel}")
-        other = TrustedChannel(self._root, self.channel, self.seen, accepts=self._accepts)
+        other = TrustedChannel(self._root, self.channel, self.seen, accepts=self._accepts, snapshot=self._snapshot)
         other._binding, other._arm = self.binding, arm
         return other
 
@@ -144,8 +161,13 @@ class TrustedChannel:
         signed = verify(body, Binding, self._root, where=where)
         self._check_place(signed, where)
         self._check_generation(signed, where)
-        self.seen = Seen(channel=self.channel, generation=signed.value.generation, binding=signed.digest)
-        if signed.value.expires is not None and now >= signed.value.expires:
+        if self._snapshot is not None:
+            check_floor(self._snapshot, signed.value, signed.digest, where)
+        self.seen = Seen(
+            channel=self.channel, generation=signed.value.generation, binding=signed.digest, signers=signed.key_ids
+        )
+        expires = fresh_until(self._snapshot, signed.value, signed.digest)
+        if expires is not None and now >= expires:
             # Freeze: an old pointer that somebody holds up is noticed. Its generation counts as seen all the same.
             what = f"generation {signed.value.generation} of the pointer has expired"
             raise Unavailable(what, where=where, fix="run trtops registry refresh, and look why nobody did")

@@ -1,0 +1,119 @@
+"""Taking a new snapshot of all channels, with the online key: ``trtops registry refresh``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from trtops.errors import Conflict, Revoked, TrustError
+from trtops.release import layout
+from trtops.release.documents import ChannelSnapshot, Listed, SealedSecret
+from trtops.release.envelope import sign, verify
+from trtops.release.fetch import channels, read_binding
+from trtops.release.snapshot import key_of
+
+if TYPE_CHECKING:
+    from trtops.release.fetch import Documents
+    from trtops.release.keys import Keys
+    from trtops.release.root import Root
+
+
+def refresh_snapshot(
+    registry: Documents, keys: Keys, environment: str, *, now: int, lifetime: int | None
+) -> tuple[ChannelSnapshot, tuple[TrustError, ...]]:
+    """Take a new snapshot and publish it.
+
+    Nothing in it goes down: a pointer that went back, or that is not trusted, keeps the place that it had.
+
+    Args:
+        registry: of the environment.
+        keys: the refresh key signs.
+        environment: whose channels.
+        now: epoch seconds.
+        lifetime: seconds until it expires; None: never.
+
+    Returns:
+        the snapshot, and what was found wrong with pointers and secrets on the way.
+
+    Raises:
+        Conflict: somebody else refreshes now.
+        StorageError, Unavailable: the registry.
+        TrustError: the present snapshot is forged, or this home's refresh key is not trusted.
+    """
+    root = keys.root()
+    raw = registry.read(layout.SNAPSHOT)
+    before = _before(raw, root, environment)
+    listed, wrong = _listed(registry, root, environment, before)
+    snapshot = ChannelSnapshot(
+        environment=environment,
+        version=before.version + 1 if before else 1,
+        root=root.version,
+        channels=listed,
+        secrets=_secrets(registry, root, before, wrong),
+        created=now,
+        expires=None if lifetime is None else now + lifetime,
+    )
+    body = sign(snapshot, [keys.signer("refresh")])
+    verify(body, ChannelSnapshot, root, where=layout.SNAPSHOT)  # what services would refuse is not published
+    try:
+        registry.swap(layout.SNAPSHOT, body, raw)
+    except Conflict:
+        what = "somebody else refreshed the channels just now"
+        raise Conflict(what, where=layout.SNAPSHOT, fix="nothing more is to be done") from None
+    return snapshot, tuple(wrong)
+
+
+def _before(raw: bytes | None, root: Root, environment: str) -> ChannelSnapshot | None:
+    if raw is None:
+        return None
+    try:
+        before = verify(raw, ChannelSnapshot, root, where=layout.SNAPSHOT).value
+    except Revoked:  # fast-forward: what a stolen key said is no floor
+        return None
+    if before.environment != environment:
+        raise TrustError(f"this snapshot is of {before.environment}, not of {environment}", where=layout.SNAPSHOT)
+    return before
+
+
+def _listed(
+    registry: Documents, root: Root, environment: str, before: ChannelSnapshot | None
+) -> tuple[dict[str, Listed], list[TrustError]]:
+    listed, wrong = dict(before.channels) if before else {}, list[TrustError]()
+    for channel in channels(registry, environment):
+        where = layout.pointer(channel)
+        body = registry.read(where)
+        if body is None:
+            continue
+        try:
+            binding = read_binding(body, root, channel, where)
+        except TrustError as error:
+            wrong.append(error)
+            continue
+        key = key_of(channel)
+        there = listed.get(key)
+        if there is not None and binding.generation < there.generation:
+            what = f"{channel} went back to generation {binding.generation}; it was at {there.generation}"
+            wrong.append(TrustError(what, where=where, fix="look who can write to the registry"))
+            continue
+        listed[key] = Listed(generation=binding.generation, binding=binding.digest())
+    return listed, wrong
+
+
+def _secrets(
+    registry: Documents, root: Root, before: ChannelSnapshot | None, wrong: list[TrustError]
+) -> dict[str, int]:
+    found = dict(before.secrets) if before else {}
+    for name in registry.names(layout.SECRETS):
+        body = registry.read(name)
+        if body is None:
+            continue
+        try:
+            secret = verify(body, SealedSecret, root, where=name).value
+        except TrustError as error:
+            wrong.append(error)
+            continue
+        key = f"{secret.engine}/{secret.path}"
+        if layout.secret(secret.engine, secret.path) != name:
+            wrong.append(TrustError("this secret lies in another's place", where=name))
+        elif secret.generation is not None:
+            found[key] = max(secret.generation, found.get(key, 0))
+    return found

@@ -23,8 +23,18 @@ pytestmark = [pytest.mark.network, pytest.mark.service]
 
 BACKEND = Path(__file__).parents[2] / "trtops" / "backend"
 READER = Path(__file__).parents[1] / "support" / "trt_api.py"
-SHARED = ("trt_network.py", "trt_session.py", "trt_log.py", "trt_cache.py", "trt_inspect.py", "trt_probe.py")
-SOURCES = ("tensorrt.py", "cuda_device.py", *SHARED)
+SHARED = (
+    "trt_network.py",
+    "trt_session.py",
+    "trt_bindings.py",
+    "trt_graph.py",
+    "trt_log.py",
+    "trt_plugins.py",
+    "trt_cache.py",
+    "trt_inspect.py",
+    "trt_probe.py",
+)
+SOURCES = ("tensorrt.py", "cuda_device.py", "pinned.py", "trt_memory.py", *SHARED)
 SYMBOLS = (
     "createInferBuilder_INTERNAL",
     "createInferRefitter_INTERNAL",

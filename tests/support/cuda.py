@@ -6,9 +6,12 @@ The engine that they run computes ``y = 2 * x`` (float32, ``[N, 4]``).
 from __future__ import annotations
 
 import ctypes
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 
 class Cudart:
@@ -16,6 +19,12 @@ class Cudart:
 
     cudaHostAllocDefault = 0  # noqa: N815
     cudaHostAllocMapped = 2  # noqa: N815
+    cudaHostRegisterPortable = 1  # noqa: N815
+    cudaHostRegisterMapped = 2  # noqa: N815
+    cudaMemAttachGlobal = 1  # noqa: N815
+    cudaStreamNonBlocking = 1  # noqa: N815
+    cudaEventDisableTiming = 2  # noqa: N815
+    cudaEventBlockingSync = 1  # noqa: N815
 
     class cudaStreamCaptureMode:  # noqa: N801 - CUDA's name
         cudaStreamCaptureModeThreadLocal = 1  # noqa: N815
@@ -24,13 +33,19 @@ class Cudart:
         cudaMemcpyHostToDevice = 1  # noqa: N815
         cudaMemcpyDeviceToHost = 2  # noqa: N815
 
-    def __init__(self, failing: dict[str, int] | None = None) -> None:
+    def __init__(self, failing: dict[str, int] | None = None, *, strict: bool = False) -> None:
+        self.strict = strict
         self.failing = failing or {}
         self.calls: dict[str, int] = {}
         self.blocks: dict[int, Any] = {}
         self.streams = 0
         self.events = 0
         self.graphs = 0
+        self.registered: dict[int, int] = {}
+        self.direct: list[int] = []
+        self.recording: list[Callable[[], object]] | None = None
+        self.recorded: dict[int, list[Callable[[], object]]] = {}
+        self.free = 1 << 30
 
     def _failed(self, name: str) -> bool:
         self.calls[name] = self.calls.get(name, 0) + 1
@@ -56,15 +71,58 @@ class Cudart:
 
     cudaFreeHost = cudaFree  # noqa: N815
 
+    def cudaMemGetInfo(self) -> tuple[int, int, int]:  # noqa: N802
+        return 0, self.free, self.free
+
+    def cudaMallocManaged(self, size: int, _: int) -> tuple[int, int]:  # noqa: N802
+        return self._allocate("cudaMallocManaged", size)
+
+    def cudaHostRegister(self, address: int, size: int, _: int) -> tuple[int]:  # noqa: N802
+        if self._failed("cudaHostRegister"):
+            return (1,)
+        assert address not in self.registered, "registered twice"
+        self.registered[address] = size
+        return (0,)
+
+    def cudaHostUnregister(self, address: int) -> tuple[int]:  # noqa: N802
+        del self.registered[address]
+        return (0,)
+
     def cudaMemcpyAsync(self, to: int, of: int, size: int, *_: object) -> tuple[int]:  # noqa: N802
+        """A device copies from page-locked memory only: anything else is a mistake of the caller."""
         if self._failed("cudaMemcpyAsync"):
             return (719,)
-        ctypes.memmove(to, of, size)
+        if any(at <= of and of + size <= at + length for at, length in self.registered.items()):
+            self.direct.append(size)
+        else:
+            inside = any(at <= of and of + size <= at + len(block) for at, block in list(self.blocks.items()))
+            assert inside or not self.strict, "a copy from pageable memory"
+        self.later(lambda: ctypes.memmove(to, of, size))
         return (0,)
+
+    def cudaMemsetAsync(self, to: int, value: int, size: int, *_: object) -> tuple[int]:  # noqa: N802
+        ctypes.memset(to, value, size)
+        return (0,)
+
+    def later(self, work: Callable[[], object]) -> None:
+        """Do it, or keep it for the graph that is being captured."""
+        if self.recording is None:
+            work()
+        else:
+            self.recording.append(work)
 
     def cudaStreamCreate(self) -> tuple[int, int]:  # noqa: N802
         self.streams += 1
         return 0, 7
+
+    def cudaStreamCreateWithFlags(self, _: int) -> tuple[int, int]:  # noqa: N802
+        return self.cudaStreamCreate()
+
+    def cudaEventCreateWithFlags(self, _: int) -> tuple[int, int]:  # noqa: N802
+        return self.cudaEventCreate()
+
+    def cudaEventSynchronize(self, _: int) -> tuple[int]:  # noqa: N802
+        return (700 if self._failed("cudaEventSynchronize") else 0,)
 
     def cudaStreamDestroy(self, _: int) -> tuple[int]:  # noqa: N802
         self.streams -= 1
@@ -91,16 +149,23 @@ class Cudart:
         return 0, (other - one) * one / 1000
 
     def cudaStreamBeginCapture(self, *_: int) -> tuple[int]:  # noqa: N802
+        self.recording = []
         return (0,)
 
     def cudaStreamEndCapture(self, _: int) -> tuple[int, int]:  # noqa: N802
-        return (900 if self._failed("cudaStreamEndCapture") else 0), 3
+        recorded, self.recording = self.recording, None
+        number = len(self.recorded) + 3
+        self.recorded[number] = recorded or []
+        return (900 if self._failed("cudaStreamEndCapture") else 0), number
 
     def cudaGraphInstantiate(self, graph: int, _: int) -> tuple[int, int]:  # noqa: N802
         self.graphs += 1
         return 0, graph
 
-    def cudaGraphLaunch(self, *_: int) -> tuple[int]:  # noqa: N802
+    def cudaGraphLaunch(self, graph: int, _: int) -> tuple[int]:  # noqa: N802
+        self.calls["cudaGraphLaunch"] = self.calls.get("cudaGraphLaunch", 0) + 1
+        for work in self.recorded[graph]:
+            work()
         return (0,)
 
     def cudaGraphDestroy(self, _: int) -> tuple[int]:  # noqa: N802
@@ -146,10 +211,19 @@ class Context:
     def execute_async_v3(self, _: int) -> bool:
         if self.engine.refuses:
             return False
-        count = int(np.prod(self.shape))
-        x = (ctypes.c_float * count).from_address(self.addresses["x"])
-        y = (ctypes.c_float * count).from_address(self.addresses["y"])
-        np.frombuffer(y, np.float32)[:] = 2 * np.frombuffer(x, np.float32)
+        shape, addresses = self.shape, dict(self.addresses)
+        cudart: Any = self.engine.cudart
+
+        def compute() -> None:
+            count = int(np.prod(shape))
+            x = (ctypes.c_float * count).from_address(addresses["x"])
+            y = (ctypes.c_float * count).from_address(addresses["y"])
+            np.frombuffer(y, np.float32)[:] = 2 * np.frombuffer(x, np.float32)
+
+        if cudart is None:
+            compute()
+        else:
+            cudart.later(compute)
         return True
 
 
@@ -161,6 +235,11 @@ class Engine:
         self.data_dependent = data_dependent
         self.refuses = False
         self.context: Context | None = None
+        self.cudart: Cudart | None = None
+        self.device_memory_size = 512
+
+    def create_execution_context_without_device_memory(self) -> Context:
+        return Context(self)
 
     def get_tensor_name(self, index: int) -> str:
         return "xy"[index]

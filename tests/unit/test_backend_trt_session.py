@@ -9,9 +9,10 @@ import pytest
 
 from tests.support.cuda import Cudart, Engine, Library
 from tests.support.releases import sidecar
+from trtops.backend.pinned import PageLocked
 from trtops.backend.port import Probed
 from trtops.backend.trt_session import TensorRtSession
-from trtops.errors import InputError, NotLoadable, Retryable
+from trtops.errors import DeviceLost, InputError, NotLoadable, Retryable
 from trtops.spec.engine import Profile
 from trtops.tensor import TensorInfo
 
@@ -41,7 +42,9 @@ def artifact(tmp_path: Path) -> Path:
 
 def _open(monkeypatch: pytest.MonkeyPatch, cudart: Cudart, engine: Engine, *rest: Any) -> TensorRtSession:
     monkeypatch.setattr("trtops.backend.cuda_device.runtime", lambda: cudart)
+    monkeypatch.setattr("trtops.backend.trt_session.PAGE_LOCKED", PageLocked())
     monkeypatch.setattr(Library, "engine", engine)
+    engine.cudart = cudart
     return TensorRtSession(Library(), *rest)
 
 
@@ -92,15 +95,15 @@ def test_memory_that_lacks_is_told_at_load(
     assert (cudart.blocks, cudart.streams) == ({}, 0)
 
 
-@pytest.mark.parametrize("failing", [{"cudaMemcpyAsync": 1}, {"cudaMemcpyAsync": 2}, {"cudaStreamSynchronize": 3}])
+@pytest.mark.parametrize("failing", [{"cudaMemcpyAsync": 1}, {"cudaMemcpyAsync": 2}, {"cudaEventSynchronize": 1}])
 def test_device_that_fails_ends_the_session(
     monkeypatch: pytest.MonkeyPatch, artifact: Path, failing: dict[str, int]
 ) -> None:
     cudart = Cudart(failing)
     session = _open(monkeypatch, cudart, Engine(1), artifact, _sidecar())
-    with pytest.raises(Retryable, match="the device failed"):
+    with pytest.raises(DeviceLost, match="the device is lost to this process: 7"):
         session.run(ROWS)
-    assert (cudart.blocks, cudart.streams) == ({}, 0)
+    assert (cudart.blocks, cudart.streams, cudart.events) == ({}, 0, 0)
     with pytest.raises(Retryable, match="closed"):
         session.run(ROWS)
 
@@ -165,12 +168,12 @@ def test_probe_measures_every_part_and_leaves_the_session_as_it_was(
     blocks, streams = len(cudart.blocks), cudart.streams
     seen = session.probe({"x": x}, batch=2, seconds=0.01)
     assert isinstance(session, Probed)
-    # the stand-in's events are 1, 2, 3, 4; the time between two of them is the first one's number
-    assert (seen.copy_in, seen.compute, seen.copy_out) == (1.0, 2.0, 3.0)
+    # the stand-in's events are 2, 3, 4, 5 (1 is the session's); the time between two is the first one's number
+    assert (seen.copy_in, seen.compute, seen.copy_out) == (2.0, 3.0, 4.0)
     assert seen.graph is not None
     assert sorted(seen.streams) == [1, 2, 4]
     assert min(seen.wall, seen.enqueue, seen.plain, seen.pageable, seen.pinned, seen.mapped) > 0
-    assert (len(cudart.blocks), cudart.streams, cudart.events, cudart.graphs) == (blocks, streams, 0, 0)
+    assert (len(cudart.blocks), cudart.streams, cudart.events, cudart.graphs) == (blocks, streams, 1, 0)
     np.testing.assert_array_equal(session.run({"x": x})["y"], 2 * x)
     with pytest.raises(InputError, match="float64"):
         session.probe({"x": x.astype(np.float64)}, batch=2, seconds=0.01)
@@ -185,6 +188,6 @@ def test_engine_that_no_graph_can_hold_is_measured_without(monkeypatch: pytest.M
 def test_device_that_fails_while_it_is_probed(monkeypatch: pytest.MonkeyPatch, artifact: Path) -> None:
     cudart = Cudart({"cudaEventRecord": 9})
     session = _open(monkeypatch, cudart, Engine(1), artifact, _sidecar())
-    with pytest.raises(Retryable, match="the device failed"):
+    with pytest.raises(DeviceLost, match="lost to this process"):
         session.probe({"x": np.ones((1, 4), np.float32)}, batch=1, seconds=0.01)
     assert (cudart.blocks, cudart.streams, cudart.events) == ({}, 0, 0)

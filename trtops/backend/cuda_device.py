@@ -7,14 +7,36 @@ from pathlib import Path
 from typing import Any
 
 from trtops.device import Device
-from trtops.errors import Unavailable
+from trtops.errors import DeviceLost, Retryable, Unavailable
 
 _INSTALL = "pip install 'trtops[tensorrt]' on a machine with an NVIDIA GPU and its driver"
 _DRIVER_FILE = Path("/sys/module/nvidia/version")
 
 
+# "The process must be terminated and relaunched" (CUDA Runtime API, cudaError_t): uncorrectable ECC, NVLink, illegal
+# address, time-out of a launch, assertion, stack, instruction, alignment, address space, program counter, launch.
+_STICKY = frozenset({214, 220, 700, 702, 710, 714, 715, 716, 717, 718, 719})
+
+
 class CudaError(Exception):
-    """A call of the CUDA runtime failed; the text is the runtime's own name and description of the error."""
+    """A call of the CUDA runtime failed; the text is the runtime's own name and description of the error.
+
+    Attributes:
+        sticky: every later call of this process will fail as well, whatever it is.
+    """
+
+    def __init__(self, text: str, *, sticky: bool = False) -> None:
+        """Keep whether it is the end of this process's context."""
+        super().__init__(text)
+        self.sticky = sticky
+
+
+def lost(error: CudaError) -> Retryable:
+    """What a request is told of it."""
+    if error.sticky:
+        what = f"the device is lost to this process: {error}"
+        return DeviceLost(what, fix="send the request again when the worker was started again")
+    return Retryable(f"the device failed: {error}", fix="send the request again")
 
 
 def runtime() -> Any:  # noqa: ANN401 - cuda-python has no types
@@ -40,7 +62,7 @@ def checked(cudart: Any, answer: tuple[Any, ...]) -> Any:  # noqa: ANN401 - cuda
     if int(status) != 0:
         words = cudart.cudaGetErrorString(status)[1]
         text = words.decode() if isinstance(words, bytes) else str(words)
-        raise CudaError(f"{getattr(status, 'name', status)}: {text}")
+        raise CudaError(f"{getattr(status, 'name', status)}: {text}", sticky=int(status) in _STICKY)
     return values[0] if len(values) == 1 else tuple(values) or None
 
 

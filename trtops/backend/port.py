@@ -8,11 +8,11 @@ from pydantic import Field
 
 from trtops.device import Device
 from trtops.digest import Digest, Value
-from trtops.spec.engine import Builder, Memory, Precision, Profile, Target
+from trtops.spec.engine import Builder, Execution, Memory, Precision, Profile, Target
 from trtops.tensor import TensorInfo
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
     import numpy as np
@@ -71,6 +71,7 @@ class BuildResult(Value):
         format: media type of the file.
         notes: what has to be known of the build, in words; they follow the steps in the sidecar.
         extra: what the backend wants to find in the sidecar when it loads.
+        seconds: what its phases took, in their order; no part of the sidecar.
     """
 
     backend_version: str
@@ -80,6 +81,7 @@ class BuildResult(Value):
     format: str = "application/octet-stream"
     notes: tuple[str, ...] = ()
     extra: dict[str, str] = Field(default_factory=dict)
+    seconds: dict[str, float] = Field(default_factory=dict)
 
 
 class Sidecar(Value):
@@ -141,6 +143,7 @@ class Session(Protocol):
         Raises:
             InputError: a name, dtype or shape that the engine does not take; the message names the tensor.
             Retryable: the device failed; the session is not usable any more.
+            DeviceLost: the same, and no session of this process is.
         """
 
     def close(self) -> None:
@@ -156,6 +159,60 @@ class TimesKernels(Protocol):
 
         Raises:
             BuildFailed: they are of different versions or devices.
+        """
+
+
+@runtime_checkable
+class Arranges(Protocol):
+    """A session whose executions can be arranged as a spec asks: streams, CUDA graphs, kind and size of memory."""
+
+    @property
+    def host_bytes(self) -> int:
+        """Page-locked host memory that it holds."""
+
+    @property
+    def device_bytes(self) -> int:
+        """Memory of the device that it holds, scratch memory of its contexts included, weights not."""
+
+    def arrange(self, execution: Execution, memory: Memory, sizes: tuple[int, ...]) -> tuple[Session, ...]:
+        """Set up as the spec asks, before the first request.
+
+        Args:
+            execution: how many streams, each with a context of its own; whether batches are captured as CUDA graphs.
+            memory: sizes of the pools; how inputs reach the device.
+            sizes: batch sizes (rows) that are likely; a graph is captured for each, at the optimum of each profile.
+
+        Returns:
+            Sessions that may run at the same time, one a stream, this one first. They share the weights; each is
+            closed by itself.
+
+        Raises:
+            NotLoadable: a pool or the device is too small; names the setting and the size that is needed.
+        """
+
+
+@runtime_checkable
+class Gathers(Protocol):
+    """A session that puts a batch together itself, from where its requests' tensors are: no copy before its own."""
+
+    def enqueue(self, parts: Sequence[Arrays], rows: int) -> None:
+        """Start an execution of several requests, one after the other along the first axis; does not wait for it.
+
+        Args:
+            parts: the inputs of each request; they stay as they are until :meth:`collect`.
+            rows: their rows together. A batch smaller than the session's smallest is filled up.
+
+        Raises:
+            InputError: a shape that the engine does not take.
+            Retryable: the device failed; the session is not usable any more.
+            DeviceLost: the same, and no session of this process is.
+        """
+
+    def collect(self) -> dict[str, NDArray[np.generic]]:
+        """Wait for what was started; outputs of ``rows`` rows, the caller's own.
+
+        Raises:
+            Retryable, DeviceLost: as :meth:`enqueue`.
         """
 
 

@@ -1,0 +1,238 @@
+"""Streams, graphs and kinds of memory of a TensorRT session, on a CUDA runtime in host memory."""
+
+from __future__ import annotations
+
+import gc
+import time
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+from tests.support.cuda import Cudart, Engine, Library
+from tests.support.releases import sidecar
+from trtops.backend.pinned import PageLocked
+from trtops.backend.port import Arranges, Gathers
+from trtops.backend.trt_session import TensorRtSession
+from trtops.errors import DeviceLost, NotLoadable, Retryable
+from trtops.spec.engine import Execution, Memory, Profile
+from trtops.tensor import TensorInfo
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+WIDTH = 4
+X = TensorInfo(name="x", dtype="float32", shape=("n", WIDTH))
+Y = TensorInfo(name="y", dtype="float32", shape=("n", WIDTH))
+SPAN = {"min": [1, WIDTH], "opt": [1, WIDTH], "max": [8192, WIDTH]}
+PROFILE = Profile.model_validate({"name": "default", "inputs": {"x": SPAN}})
+
+
+class Bench:
+    """A session with its device, and the table of page-locked memory that it looks at."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, folder: Path, failing: dict[str, int] | None = None) -> None:
+        self.cudart = Cudart(failing, strict=True)
+        self.locked = PageLocked()
+        self.engine = Engine(1)
+        self.engine.cudart = self.cudart
+        monkeypatch.setattr("trtops.backend.cuda_device.runtime", lambda: self.cudart)
+        monkeypatch.setattr("trtops.backend.trt_session.PAGE_LOCKED", self.locked)
+        monkeypatch.setattr(Library, "engine", self.engine)
+        (folder / "engine").write_bytes(b"engine")
+        self.session = TensorRtSession(
+            Library(), folder / "engine", sidecar(inputs=(X,), outputs=(Y,), profiles=(PROFILE,))
+        )
+
+    def arrange(self, sizes: tuple[int, ...] = (), **options: Any) -> tuple[TensorRtSession, ...]:
+        memory = options.pop("memory", Memory())
+        return self.session.arrange(Execution(**options), memory, sizes)
+
+    def gone(self) -> bool:
+        device = self.cudart
+        return (device.blocks, device.streams, device.events, device.graphs) == ({}, 0, 0, 0)
+
+
+@pytest.fixture
+def bench(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Bench:
+    return Bench(monkeypatch, tmp_path)
+
+
+def rows(*values: float, each: int = 1) -> dict[str, np.ndarray[Any, Any]]:
+    return {"x": np.repeat(np.array(values, np.float32), each)[:, None].repeat(WIDTH, 1)}
+
+
+def run(session: TensorRtSession, *parts: dict[str, np.ndarray[Any, Any]]) -> np.ndarray[Any, Any]:
+    session.enqueue(list(parts), sum(part["x"].shape[0] for part in parts))
+    return session.collect()["y"]
+
+
+def test_a_batch_is_put_together_on_the_device(bench: Bench) -> None:
+    assert isinstance(bench.session, Gathers)
+    first = run(bench.session, rows(1, 2), rows(3), rows(4, 5))
+    assert first[:, 0].tolist() == [2, 4, 6, 8, 10]
+    assert run(bench.session, rows(7))[:, 0].tolist() == [14]
+    assert first[:, 0].tolist() == [2, 4, 6, 8, 10]  # the caller's own
+    strided = {"x": np.ones((2, 2 * WIDTH), np.float32)[:, ::2]}
+    assert run(bench.session, strided, rows(2))[:, 0].tolist() == [2, 2, 4]
+    bench.session.close()
+    assert bench.gone()
+
+
+def test_page_locked_tensors_are_copied_from_where_they_are(bench: Bench) -> None:
+    big = 1024  # rows of 16 bytes: from 16 KiB on, the device fetches them itself
+    memory = np.zeros(3 * big * WIDTH * 4, np.uint8)
+    bench.locked.adopt(memory)
+    slots = memory.view(np.float32).reshape(3, big, WIDTH)
+    slots[0], slots[1], slots[2] = 1, 2, 3
+    end = time.monotonic() + 30
+    while not bench.cudart.registered:  # registered beside
+        assert time.monotonic() < end
+        time.sleep(0.001)
+    answer = run(bench.session, {"x": slots[0]}, rows(9), {"x": slots[2]}, {"x": slots[1][:2]}, rows(8))
+    assert bench.cudart.direct == [big * WIDTH * 4] * 2  # the rest passed through the session's own buffer
+    expected = [2.0] * big + [18.0] + [6.0] * big + [4.0, 4.0, 16.0]
+    np.testing.assert_array_equal(answer, np.repeat(np.array(expected, np.float32)[:, None], WIDTH, 1))
+    del slots, memory
+    gc.collect()
+    assert bench.cudart.registered == {}
+    assert "0 areas, 0 bytes" in repr(bench.locked)
+    bench.session.close()
+
+
+def test_memory_that_came_before_the_device_is_registered_when_it_opens() -> None:
+    locked = PageLocked()
+    early, gone = np.zeros(64, np.uint8), np.zeros(64, np.uint8)
+    locked.adopt(early)
+    locked.adopt(gone)
+    del gone
+    cudart = Cudart()
+    locked.activate(lambda: cudart)
+    assert list(cudart.registered.values()) == [64]
+    assert locked.covers(early.ctypes.data, 64)
+    assert not locked.covers(early.ctypes.data, 65)
+    assert not locked.covers(early.ctypes.data - 1, 1)
+
+
+def test_memory_that_cannot_be_locked_is_copied(caplog: pytest.LogCaptureFixture) -> None:
+    locked, cudart = PageLocked(), Cudart({"cudaHostRegister": 1})
+    memory = np.zeros(64, np.uint8)
+    locked.adopt(memory)
+    locked.activate(lambda: cudart)
+    assert not locked.covers(memory.ctypes.data, 1)
+    assert "cannot be page-locked" in caplog.text
+
+
+def test_graphs_are_captured_at_load_and_smaller_batches_run_in_the_next(bench: Bench) -> None:
+    bench.arrange((1, 4, 8), cuda_graphs=True)
+    assert "3 graphs" in repr(bench.session)
+    assert run(bench.session, rows(1), rows(2))[:, 0].tolist() == [2, 4]  # two rows in the graph of four
+    assert run(bench.session, rows(5, 6, 7, 8))[:, 0].tolist() == [10, 12, 14, 16]
+    assert run(bench.session, rows(3))[:, 0].tolist() == [6]
+    assert bench.session.run(rows(*range(8)))["y"][:, 0].tolist() == [2 * value for value in range(8)]
+    assert bench.cudart.calls["cudaGraphLaunch"] == 4
+    assert run(bench.session, rows(*range(9)))[:, 0].tolist() == [2 * value for value in range(9)]  # larger than all
+    assert bench.session.run(rows(1, 2))["y"][:, 0].tolist() == [2, 4]
+    assert bench.cudart.calls["cudaGraphLaunch"] == 4
+    bench.session.close()
+    assert bench.gone()
+
+
+def test_what_cannot_be_captured_is_enqueued(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    bench = Bench(monkeypatch, tmp_path, {"cudaStreamEndCapture": 1})
+    bench.arrange((1, 4), cuda_graphs=True)
+    assert "cannot be captured" in caplog.text
+    assert "1 graphs" in repr(bench.session)
+    assert run(bench.session, rows(3))[:, 0].tolist() == [6]
+    bench.session.close()
+    assert bench.gone()
+
+
+@pytest.mark.parametrize("kind", ["mapped", "managed"])
+def test_inputs_that_the_engine_reads_from_the_host(bench: Bench, kind: str) -> None:
+    before = bench.session.device_bytes
+    bench.arrange((4,), cuda_graphs=True, memory=Memory(input=kind))  # type: ignore[arg-type]
+    assert run(bench.session, rows(1), rows(2, 3))[:, 0].tolist() == [2, 4, 6]
+    assert run(bench.session, rows(4, 5, 6, 7, 8))[:, 0].tolist() == [8, 10, 12, 14, 16]
+    assert bench.session.device_bytes <= before + 512
+    bench.session.close()
+    assert bench.gone()
+
+
+def test_managed_memory_is_never_asked_for_beyond_what_is_free(bench: Bench) -> None:
+    bench.cudart.free = 1000
+    with pytest.raises(NotLoadable, match="managed memory are needed, 1000 bytes of the device are free"):
+        bench.arrange(memory=Memory(input="managed"))
+    bench.session.close()
+    assert bench.gone()
+
+
+def test_streams_share_the_weights_and_overlap(bench: Bench) -> None:
+    assert isinstance(bench.session, Arranges)
+    lanes = bench.arrange((2,), streams=3, cuda_graphs=True)
+    assert len(lanes) == 3
+    assert lanes[0] is bench.session
+    for index, lane in enumerate(lanes):
+        lane.enqueue([rows(index, index + 10)], 2)
+    for index, lane in reversed(list(enumerate(lanes))):
+        assert lane.collect()["y"][:, 0].tolist() == [2 * index, 2 * index + 20]
+    assert bench.cudart.streams == 3
+    lanes[0].close()
+    assert run(lanes[1], rows(1))[:, 0].tolist() == [2]  # each is closed by itself
+    for lane in lanes:
+        lane.close()
+    assert bench.gone()
+
+
+def test_pools_are_kept_or_refused_by_name(bench: Bench) -> None:
+    need = bench.session.device_bytes
+    with pytest.raises(
+        NotLoadable, match=rf"needs {2 * need} bytes of memory of the device, memory.device_pool is"
+    ) as no:
+        bench.arrange(streams=2, memory=Memory(device_pool=f"{2 * need - 1}B"))
+    assert no.value.fix is not None
+    assert f"set memory.device_pool to {2 * need}B" in no.value.fix
+    with pytest.raises(NotLoadable, match=r"memory\.pinned_pool"):
+        bench.arrange(memory=Memory(pinned_pool=f"{bench.session.host_bytes - 1}B"))
+    pools = Memory(pinned_pool=f"{2 * bench.session.host_bytes}B", device_pool=f"{2 * need}B")
+    for lane in bench.arrange(streams=2, memory=pools):
+        lane.close()
+    assert bench.gone()
+
+
+@pytest.mark.parametrize("failing", [{"cudaMalloc": 4}, {"cudaHostAlloc": 3}, {"cudaMalloc": 5}])
+def test_a_device_that_is_too_small_is_told_at_load(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, failing: dict[str, int]
+) -> None:
+    bench = Bench(monkeypatch, tmp_path, failing)
+    with pytest.raises(NotLoadable, match="the device cannot hold the engine") as no:
+        bench.arrange((1, 2), streams=2, cuda_graphs=True)
+    assert no.value.fix is not None
+    bench.session.close()
+    assert bench.gone()
+
+
+@pytest.mark.parametrize(
+    ("failing", "kind"),
+    [({"cudaEventSynchronize": 1}, DeviceLost), ({"cudaMemcpyAsync": 1}, DeviceLost)],
+)
+def test_a_lost_device_is_told_apart(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, failing: dict[str, int], kind: type[Exception]
+) -> None:
+    bench = Bench(monkeypatch, tmp_path, failing)
+    with pytest.raises(kind, match="lost to this process"):
+        run(bench.session, rows(1))
+    assert bench.gone()
+    with pytest.raises(Retryable, match="closed"):
+        run(bench.session, rows(1))
+
+
+def test_an_enqueue_that_is_refused_is_no_loss_of_the_device(bench: Bench) -> None:
+    bench.engine.refuses = True
+    with pytest.raises(Retryable, match="did not enqueue") as caught:
+        run(bench.session, rows(1))
+    assert not isinstance(caught.value, DeviceLost)
+    with pytest.raises(Retryable, match="nothing was started"):
+        bench.session.collect()

@@ -1,0 +1,36 @@
+"""An engine's own bindings, held against what its sidecar says of them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from trtops.backend.trt_network import DATA_TYPES
+from trtops.errors import NotLoadable
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from trtops.backend.port import Sidecar
+
+
+def check_bindings(trt: Any, engine: Any, sidecar: Sidecar, artifact: Path) -> None:  # noqa: ANN401 - TensorRT has no types
+    """Hold the engine's own bindings against the sidecar's: a mix-up would read past a buffer.
+
+    Raises:
+        NotLoadable: they differ.
+    """
+    names = [engine.get_tensor_name(index) for index in range(engine.num_io_tensors)]
+    have = {name: (engine.get_tensor_mode(name) == trt.TensorIOMode.INPUT, _dtype(engine, name)) for name in names}
+    want = {info.name: (True, info.dtype) for info in sidecar.inputs}
+    want |= {info.name: (False, info.dtype) for info in sidecar.outputs}
+    if have != want:
+        what = f"the engine's bindings are {sorted(have)}, its sidecar says {sorted(want)}"
+        raise NotLoadable(what, where=str(artifact), fix="build it again")
+    if engine.num_optimization_profiles != len(sidecar.profiles):
+        what = f"the engine has {engine.num_optimization_profiles} profiles, its sidecar {len(sidecar.profiles)}"
+        raise NotLoadable(what, where=str(artifact), fix="build it again")
+
+
+def _dtype(engine: Any, name: str) -> str:  # noqa: ANN401 - TensorRT has no types
+    kind = engine.get_tensor_dtype(name).name
+    return DATA_TYPES.get(kind, kind)

@@ -9,10 +9,13 @@ import pytest
 
 from tests.support.builds import engine_spec, linear, plan_for, save
 from trtops.backend.fake import FakeBackend
-from trtops.build.runner import build
-from trtops.build.timing import TIMINGS, fetch_timings, keep_timings, timing_key
+from trtops.build.runner import Built, build
+from trtops.build.timing import TIMINGS, Timed, Timings, timing_key
 from trtops.device import Device
+from trtops.errors import StorageError, TrustError
+from trtops.release.keys import KeyRing
 from trtops.store import Store
+from trtops.workflow.timings import KeyVoucher
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -47,42 +50,105 @@ def test_key_is_of_version_and_device(tmp_path: Path) -> None:
     assert timing_key(_plan(path).model_copy(update={"target": engine_spec("onnxruntime").targets[0]})) is None
 
 
+def _voucher() -> KeyVoucher:
+    return KeyVoucher(KeyRing())
+
+
+def _kept(store: Store, key: str, voucher: KeyVoucher) -> bytes:
+    body = store.record(TIMINGS, key)
+    assert body is not None
+    return store.read(voucher.opened(body, "here").cache, 1 << 20)
+
+
 @pytest.mark.service
 def test_builds_at_once_keep_all_timings(tmp_path: Path) -> None:
-    store = Store(tmp_path / "store")
+    store, voucher = Store(tmp_path / "store"), _voucher()
     models = [save(_model(number), tmp_path / f"{number}.onnx") for number in range(4)]
     device = FakeBackend().device()
+    plans = [_plan(path, device) for path in models]
+
+    def one(pair: tuple[BuildPlan, Path]) -> Built:
+        return build(pair[0], model=pair[1], store=store, voucher=voucher)
+
     with ThreadPoolExecutor(4) as pool:
-        plans = [_plan(path, device) for path in models]
-        list(pool.map(lambda pair: build(pair[0], model=pair[1], store=store), zip(plans, models, strict=True)))
+        built = list(pool.map(one, zip(plans, models, strict=True)))
     key = timing_key(plans[0])
     assert key is not None
-    kept = store.record(TIMINGS, key)
-    assert kept is not None
-    assert len(kept.split(b"\n")) == 4
+    assert len(_kept(store, key, voucher).split(b"\n")) == 4
+    kept = {made.sidecar.artifact for made in built}
+    assert len(set(store.digests()) - kept) == 1  # the caches that were replaced are gone
+
+
+@pytest.mark.service
+def test_build_without_keys_keeps_and_takes_no_timings(tmp_path: Path) -> None:
+    store = Store(tmp_path / "store")
+    path = save(linear(), tmp_path / "m.onnx")
+    plan = _plan(path, FakeBackend().device())
+    build(plan, model=path, store=store)
+    assert store.records(TIMINGS) == {}
 
 
 @pytest.mark.service
 def test_cache_of_another_build_is_merged(tmp_path: Path) -> None:
-    store = Store(tmp_path / "store")
+    timings = Timings(Store(tmp_path / "store"), "fake-1-x", _voucher())
     path = tmp_path / "timings"
-    assert fetch_timings(store, "fake-1-x", path) is None
+    assert timings.fetch(path) is None
+    path.write_bytes(b"theirs")
+    assert timings.keep(path, None) is None
     path.write_bytes(b"ours")
-    store.keep(TIMINGS, "fake-1-x", b"theirs")
-    assert keep_timings(store, "fake-1-x", path, None) is None
-    assert store.record(TIMINGS, "fake-1-x") == b"ours\ntheirs"
-    assert fetch_timings(store, "fake-1-x", path) == b"ours\ntheirs"
+    assert timings.keep(path, None) is None
+    began = timings.fetch(path)
+    assert path.read_bytes() == b"ours\ntheirs"
     path.write_bytes(b"more\nours\ntheirs")
-    assert keep_timings(store, "fake-1-x", path, b"ours\ntheirs") is None
-    assert store.record(TIMINGS, "fake-1-x") == b"more\nours\ntheirs"
+    assert timings.keep(path, began) is None
+    timings.fetch(path)
+    assert path.read_bytes() == b"more\nours\ntheirs"
+    assert len(timings.store.digests()) == 1
 
 
 @pytest.mark.service
 def test_what_cannot_be_merged_is_told_and_the_old_cache_stays(tmp_path: Path) -> None:
-    store = Store(tmp_path / "store")
+    voucher = _voucher()
+    timings = Timings(Store(tmp_path / "store"), "onnxruntime-1-x", voucher)
     path = tmp_path / "timings"
+    path.write_bytes(b"theirs")
+    assert timings.keep(path, None) is None
     path.write_bytes(b"ours")
-    store.keep(TIMINGS, "onnxruntime-1-x", b"theirs")
-    assert "was not kept" in str(keep_timings(store, "onnxruntime-1-x", path, None))
-    assert store.record(TIMINGS, "onnxruntime-1-x") == b"theirs"
-    assert "was not kept" in str(keep_timings(store, "fake-1-x", tmp_path / "absent", None))
+    assert "was not kept" in str(timings.keep(path, None))
+    assert _kept(timings.store, timings.key, voucher) == b"theirs"
+    assert "was not kept" in str(timings.keep(tmp_path / "absent", None))
+
+
+@pytest.mark.parametrize("how", ["nobody", "stranger", "changed", "moved"])
+def test_cache_that_no_trusted_builder_signed_is_left_out_and_replaced(how: str, tmp_path: Path) -> None:
+    store, voucher = Store(tmp_path / "store"), _voucher()
+    timings = Timings(store, "fake-1-x", voucher)
+    path = tmp_path / "timings"
+    digest = store.put_bytes(b"evil")
+    statement = Timed(key="fake-1-x", cache=digest, size_bytes=4)
+    body = {
+        "nobody": b"evil",
+        "stranger": _voucher().sign(statement),
+        "changed": voucher.sign(statement).replace(b"sig", b"gis"),
+        "moved": voucher.sign(statement.model_copy(update={"key": "fake-1-y"})),
+    }[how]
+    store.keep(TIMINGS, timings.key, body)
+    with pytest.raises((TrustError, StorageError)):
+        timings.fetch(path)
+    assert not path.exists()
+    path.write_bytes(b"good")
+    assert timings.keep(path, None) is None
+    assert _kept(store, timings.key, voucher) == b"good"
+
+
+@pytest.mark.service
+def test_forged_cache_never_reaches_the_builder(tmp_path: Path) -> None:
+    store, voucher = Store(tmp_path / "store"), _voucher()
+    path = save(linear(), tmp_path / "m.onnx")
+    plan = _plan(path, FakeBackend().device())
+    key = str(timing_key(plan))
+    store.keep(TIMINGS, key, _voucher().sign(Timed(key=key, cache=store.put_bytes(b"evil"), size_bytes=4)))
+    seen: list[str] = []
+    build(plan, model=path, store=store, voucher=voucher, on_progress=lambda step: seen.append(step.phase))
+    assert any("timing cache is left out" in phase for phase in seen)
+    assert b"evil" not in _kept(store, key, voucher)

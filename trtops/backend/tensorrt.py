@@ -13,6 +13,7 @@ from trtops.backend.port import BackendStatus, BuildResult
 from trtops.backend.trt_cache import merge
 from trtops.backend.trt_inspect import inspect_engine
 from trtops.backend.trt_network import FORMAT, build_engine, precision_refusal
+from trtops.backend.trt_plugins import library_digests
 from trtops.backend.versions import satisfies
 from trtops.errors import BuildFailed, NotLoadable, Unavailable
 
@@ -93,7 +94,7 @@ class TensorRtBackend:
             raise BuildFailed(str(status.reason), fix="build it on a machine that has both")
         trt = imported(self.name)
         notes = ["built with no cuBLAS and cuDNN kernels"] if _major(trt) == 8 else []  # noqa: PLR2004 - a version
-        inputs, outputs = build_engine(trt, request, progress, lambda config: _configure(trt, config, request.builder))
+        made = build_engine(trt, request, progress, lambda config: _configure(trt, config, request.builder))
         extra = {
             name: "true"
             for name, wanted in (
@@ -105,11 +106,12 @@ class TensorRtBackend:
         return BuildResult(
             backend_version=str(trt.__version__),
             device=self.device(),
-            inputs=inputs,
-            outputs=outputs,
+            inputs=made.inputs,
+            outputs=made.outputs,
             format=FORMAT,
             notes=tuple(notes),
-            extra=extra,
+            extra=extra | library_digests(request.builder.plugins),
+            seconds=made.seconds,
         )
 
     def merge_timings(self, one: bytes, other: bytes) -> bytes:
@@ -137,7 +139,7 @@ class TensorRtBackend:
         Raises:
             NotLoadable: as :meth:`load`.
         """
-        return inspect_engine(self._checked(artifact, sidecar), artifact)
+        return inspect_engine(self._checked(artifact, sidecar), artifact, sidecar)
 
     def _checked(self, artifact: Path, sidecar: Sidecar) -> Any:  # noqa: ANN401 - TensorRT has no types
         """The library, if it may see the engine's bytes."""

@@ -12,6 +12,7 @@ from trtops.backend import cuda_device
 from trtops.backend.port import BackendStatus, BuildResult
 from trtops.backend.tensorrt import imported
 from trtops.backend.trt_network import FORMAT, build_engine, precision_refusal
+from trtops.backend.trt_plugins import library_digests
 from trtops.backend.versions import satisfies
 from trtops.device import Device
 from trtops.errors import BuildFailed, NotLoadable, Unavailable
@@ -102,10 +103,16 @@ class TensorRtRtxBackend:
             if not config.set_compute_capability(wanted, 0):
                 raise BuildFailed(f"TensorRT for RTX {trt.__version__} refuses {wanted}")
 
-        inputs, outputs = build_engine(trt, request, progress, configure)
+        made = build_engine(trt, request, progress, configure)
         device = Device(kind="gpu", name="any GPU", compute_capability=_capability(request.target))
         return BuildResult(
-            backend_version=str(trt.__version__), device=device, inputs=inputs, outputs=outputs, format=FORMAT
+            backend_version=str(trt.__version__),
+            device=device,
+            inputs=made.inputs,
+            outputs=made.outputs,
+            format=FORMAT,
+            extra=library_digests(request.builder.plugins),
+            seconds=made.seconds,
         )
 
     def load(self, artifact: Path, sidecar: Sidecar) -> Session:

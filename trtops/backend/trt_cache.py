@@ -9,14 +9,20 @@ from trtops.backend.trt_log import logger
 from trtops.errors import BuildFailed
 
 
-def attach(config: Any, path: str | None) -> None:  # noqa: ANN401 - TensorRT has no types
-    """Give a builder's config the timings of a file; a file of another version or device counts as empty."""
+def attach(config: Any, path: str | None) -> Any:  # noqa: ANN401 - TensorRT has no types
+    """Give a builder's config the timings of a file; a file of another version or device counts as empty.
+
+    Returns:
+        the cache, which has to live until the engine is built; None where there is no file.
+    """
     if path is None:
-        return
+        return None
     known = Path(path).read_bytes() if Path(path).exists() else b""
     cache = config.create_timing_cache(known)
     if cache is None or not config.set_timing_cache(cache, False):  # noqa: FBT003 - the binding's own parameter
-        config.set_timing_cache(config.create_timing_cache(b""), False)  # noqa: FBT003
+        cache = config.create_timing_cache(b"")
+        config.set_timing_cache(cache, False)  # noqa: FBT003
+    return cache
 
 
 def detach(config: Any, path: str | None) -> None:  # noqa: ANN401 - TensorRT has no types

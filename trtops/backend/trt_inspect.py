@@ -7,21 +7,25 @@ from typing import TYPE_CHECKING, Any
 
 from trtops.backend.inspect import Inspection, Layer
 from trtops.backend.trt_log import logger, meaning
+from trtops.backend.trt_plugins import load_for_session
 from trtops.errors import NotLoadable
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from trtops.backend.port import Sidecar
 
-def inspect_engine(trt: Any, artifact: Path) -> Inspection:  # noqa: ANN401 - TensorRT has no types
+
+def inspect_engine(trt: Any, artifact: Path, sidecar: Sidecar) -> Inspection:  # noqa: ANN401 - TensorRT has no types
     """Look into an engine whose version and device were checked.
 
     Raises:
-        NotLoadable: TensorRT refuses the file.
+        NotLoadable: TensorRT refuses the file, or a plugin library that it needs is not there.
+        IntegrityError: a plugin library's bytes are not those of its digest.
     """
     log = logger(trt)
     log.errors = []
-    trt.init_libnvinfer_plugins(log, "")
+    load_for_session(trt, log, artifact, sidecar)
     runtime = trt.Runtime(log)
     engine = runtime.deserialize_cuda_engine(artifact.read_bytes())
     if engine is None:

@@ -7,12 +7,14 @@ for is refused with the reason, never left out in silence.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from trtops.backend.bindings import onnx_bindings
+from trtops.backend.laps import Laps
 from trtops.backend.port import Progress
 from trtops.backend.trt_cache import attach, detach
 from trtops.backend.trt_log import INFO, known_meaning, logger, meaning, trimmed
+from trtops.backend.trt_plugins import load_for_build
 from trtops.errors import BuildFailed
 from trtops.tensor import TensorInfo
 
@@ -20,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from trtops.backend.port import BuildRequest
-    from trtops.spec.engine import Builder, Memory, Plugin, Precision, Profile
+    from trtops.spec.engine import Builder, Memory, Precision, Profile
 
 FORMAT = "application/vnd.nvidia.tensorrt.engine"
 
@@ -55,6 +57,14 @@ _COMPUTING = (
 Bindings = tuple[tuple[TensorInfo, ...], tuple[TensorInfo, ...]]
 
 
+class Made(NamedTuple):
+    """An engine that was written: its bindings, and seconds of the phases of its build."""
+
+    inputs: tuple[TensorInfo, ...]
+    outputs: tuple[TensorInfo, ...]
+    seconds: dict[str, float]
+
+
 def precision_refusal(library: str, precision: Precision, version: str | None) -> str | None:
     """Why a precision cannot be built; None if it can.
 
@@ -77,7 +87,7 @@ def build_engine(
     request: BuildRequest,
     progress: Callable[[Progress], None],
     configure: Callable[[Any], None],
-) -> Bindings:
+) -> Made:
     """Parse, configure, build and write an engine.
 
     Args:
@@ -87,41 +97,46 @@ def build_engine(
         configure: sets what only one of the libraries has on the builder's config.
 
     Returns:
-        the engine's inputs and outputs.
+        the engine's inputs and outputs, and what each phase took.
 
     Raises:
+        IntegrityError: a plugin library's bytes are not those of its digest.
         BuildFailed: names the node or the tensor, the reason in plain words, the fix.
     """
     log = logger(trt)
     log.errors = []
     log.shown = INFO
-    _load_plugins(trt, log, request.builder.plugins)
+    load_for_build(trt, log, request.builder.plugins)
+    laps = Laps()
     builder = trt.Builder(log)
     network = builder.create_network(network_flags(trt))
+    laps.done("start the builder")
     progress(Progress(phase="parse the model"))
     model = _parse(trt, network, log, Path(request.model))
     check_profiles(network, request.profiles)
+    laps.done("parse the model")
     config = builder.create_builder_config()
     _set_memory(trt, builder, config, request.memory)
     _set_flags(trt, config, request.precision, request.builder)
-    _hold_types(trt, network, config, request.precision)
+    _hold_types(trt, network, config, request.precision, half_names(model))
     configure(config)
-    attach(config, request.timing_cache)
     for profile in request.profiles:
         _add_profile(builder, config, profile, log, _dynamic_inputs(network))
-    # The config holds no reference of its own to the monitor.
-    monitor = _monitor(trt, config, progress)
+    # The config holds references of its own neither to the monitor nor to the timings.
+    held = (attach(config, request.timing_cache), _monitor(trt, config, progress))
     progress(Progress(phase="build the engine"))
     serialized = builder.build_serialized_network(network, config)
-    del monitor
+    laps.done("build the engine")
     if serialized is None:
         what, fix = meaning(log.errors)
         raise BuildFailed(f"TensorRT built no engine: {what}", fix=fix, log="\n".join(log.errors))
     progress(Progress(phase="write the engine"))
     detach(config, request.timing_cache)
+    del held
     with Path(request.output).open("wb") as file:
         file.write(memoryview(serialized))
-    return _bindings(network, model)
+    laps.done("write the engine")
+    return Made(*_bindings(network, model), laps.seconds)
 
 
 def network_flags(trt: Any) -> int:  # noqa: ANN401 - TensorRT has no types
@@ -262,8 +277,26 @@ def _set_flags(trt: Any, config: Any, precision: Precision, builder: Builder) ->
         config.set_flag(_required(trt, trt.BuilderFlag, "DISABLE_TIMING_CACHE", "builder.timing_cache"))
 
 
-def _hold_types(trt: Any, network: Any, config: Any, precision: Precision) -> None:  # noqa: ANN401 - no types
-    """Have a version that picks types by speed (8.6) keep those of the model; strongly typed networks do so anyway."""
+def half_names(model: Any) -> frozenset[str]:  # noqa: ANN401 - onnx is untyped
+    """Names of a model's tensors that are float16 by ONNX's own rules."""
+    import onnx
+
+    half = onnx.TensorProto.FLOAT16
+    try:
+        graph = onnx.shape_inference.infer_shapes(model).graph
+    except Exception:  # noqa: BLE001 - onnx raises many types; the builder then says what is wrong
+        graph = model.graph
+    values = (*graph.input, *graph.output, *graph.value_info)
+    named = {value.name for value in values if value.type.tensor_type.elem_type == half}
+    return frozenset(named | {tensor.name for tensor in graph.initializer if tensor.data_type == half})
+
+
+def _hold_types(trt: Any, network: Any, config: Any, precision: Precision, half: frozenset[str]) -> None:  # noqa: ANN401
+    """Have a version that picks types by speed (8.6) keep those of the model; strongly typed networks do so anyway.
+
+    A layer is held in FP32 where its outputs are FP32 to TensorRT and are no halves in the file: 8.6 does not say of
+    every layer which type it takes from its inputs.
+    """
     if hasattr(trt.NetworkDefinitionCreationFlag, "STRONGLY_TYPED"):
         return
     if precision.mode == "int8":
@@ -275,7 +308,8 @@ def _hold_types(trt: Any, network: Any, config: Any, precision: Precision) -> No
     computing = {getattr(trt.LayerType, name, None) for name in _COMPUTING}
     for layer in (network.get_layer(index) for index in range(network.num_layers)):
         outputs = [layer.get_output(place) for place in range(layer.num_outputs)]
-        if layer.type in computing and all(tensor.dtype == trt.DataType.FLOAT for tensor in outputs):
+        single = all(tensor.dtype == trt.DataType.FLOAT and tensor.name not in half for tensor in outputs)
+        if layer.type in computing and single:
             layer.precision = trt.DataType.FLOAT
             for place in range(layer.num_outputs):
                 layer.set_output_type(place, trt.DataType.FLOAT)
@@ -287,26 +321,6 @@ def _required(trt: Any, owner: Any, name: str, field: str) -> Any:  # noqa: ANN4
         what = f"TensorRT {trt.__version__} has no {name}"
         raise BuildFailed(what, where=field, fix=f"take {field} out for this target")
     return found
-
-
-def _load_plugins(trt: Any, log: Any, plugins: Sequence[Plugin]) -> None:  # noqa: ANN401 - TensorRT has no types
-    trt.init_libnvinfer_plugins(log, "")
-    if not plugins:
-        return
-    registry = trt.get_plugin_registry()
-    creators = getattr(registry, "all_creators", None) or registry.plugin_creator_list
-    known = {creator.name for creator in creators}
-    for plugin in plugins:
-        if plugin.library is not None:
-            what = f"the plugin library {plugin.library!r} cannot be loaded by this version of trtops"
-            raise BuildFailed(what, where="builder.plugins", fix="use one of TensorRT's own plugins by its name")
-        if plugin.name not in known:
-            what = f"TensorRT {trt.__version__} brings no plugin {plugin.name!r}"
-            raise BuildFailed(what, where="builder.plugins", fix=f"it has {len(known)}, among them {_some(known)}")
-
-
-def _some(names: set[str]) -> str:
-    return ", ".join(sorted(names)[:8]) or "none"
 
 
 def _monitor(trt: Any, config: Any, progress: Callable[[Progress], None]) -> Any:  # noqa: ANN401 - no types

@@ -13,11 +13,13 @@ import resource
 import signal
 import sys
 import threading
+import time
 import traceback
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from trtops.backend.laps import Laps
 from trtops.backend.port import BuildRequest
 from trtops.backend.select import backend
 from trtops.build.passes import prepare
@@ -67,9 +69,12 @@ def main(arguments: list[str]) -> int:
     threading.Thread(target=channel.beat, daemon=True).start()
     try:
         request = Request.model_validate_json(sys.stdin.buffer.read())
+        laps = Laps()
+        # The monotonic clock is the machine's, so that the interpreter's own start is counted, too.
+        laps.seconds["start"] = max(0.0, time.monotonic() - request.started)
         if request.address_space is not None:
             resource.setrlimit(resource.RLIMIT_AS, (request.address_space, request.address_space))
-        channel.send(_build(request, channel))
+        channel.send(_build(request, channel, laps))
     except TrtopsError as error:
         where = None if error.where is None else str(error.where)
         channel.send(Failed(error=type(error).__name__, what=error.what, where=where, fix=error.fix))
@@ -88,12 +93,14 @@ def main(arguments: list[str]) -> int:
     return 0
 
 
-def _build(request: Request, channel: _Channel) -> Done:
+def _build(request: Request, channel: _Channel, laps: Laps) -> Done:
     from trtops.backend.port import Progress
 
     plan = request.plan
     builder = backend(plan.target.backend)
+    channel.progress(Progress(phase="load the builder's library"))
     _refuse(request, builder)
+    laps.done("library")
     channel.progress(Progress(phase="prepare the model"))
     data = Path(request.model).read_bytes()
     if (found := Digest.of_bytes(data)) != plan.model:
@@ -103,6 +110,7 @@ def _build(request: Request, channel: _Channel) -> Done:
     steps = prepare(data, folder / "model.onnx", repairs=plan.repairs, profiles=plan.profiles)
     if builder.name != "fake":  # which plays every precision
         steps += _in_precision(request, folder / "model.onnx", channel)
+    laps.done("model")
     result = builder.build(
         BuildRequest(
             target=plan.target,
@@ -116,7 +124,10 @@ def _build(request: Request, channel: _Channel) -> Done:
         ),
         channel.progress,
     )
-    return Done(result=result, steps=(*steps, *result.notes))
+    # What the builder does not count itself is the library's: CUDA starts there, kernels are loaded.
+    laps.done("library")
+    laps.seconds["library"] -= sum(result.seconds.values())
+    return Done(result=result, steps=(*steps, *result.notes), seconds={**laps.seconds, **result.seconds})
 
 
 def _in_precision(request: Request, path: Path, channel: _Channel) -> tuple[str, ...]:

@@ -39,6 +39,7 @@ class Request(Value):
         folder: a folder of the child's own; the engine is written there as ``engine``.
         address_space: bytes that the child may map; None: no limit.
         samples: data that the precision needs; their digest is checked against the plan's.
+        started: when the parent started the child, on the machine's monotonic clock (``time.monotonic``).
     """
 
     plan: BuildPlan
@@ -46,6 +47,7 @@ class Request(Value):
     folder: str
     address_space: int | None = None
     samples: SampleSource | None = None
+    started: float
 
 
 class Alive(Value):
@@ -62,11 +64,12 @@ class Advanced(Value):
 
 
 class Done(Value):
-    """The engine is written."""
+    """The engine is written. ``seconds``: what the child's phases took, in their order."""
 
     kind: Literal["done"] = "done"
     result: BuildResult
     steps: tuple[str, ...]
+    seconds: dict[str, float]
 
 
 class Failed(Value):

@@ -8,24 +8,24 @@ from __future__ import annotations
 
 import os
 import select
-import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pydantic import ValidationError
+from pydantic import Field, ValidationError
 
 import trtops
 from trtops import errors
 from trtops.backend.port import Progress, Sidecar
+from trtops.backend.trt_plugins import libraries_of
 from trtops.build.protocol import MESSAGE, TIMING_FILE, Advanced, Done, Failed, Message, Request
-from trtops.build.timing import fetch_timings, keep_timings, timing_key
+from trtops.build.scratch import LOGS, scratch
+from trtops.build.timing import Timings, timing_key
 from trtops.digest import Digest, Value
 from trtops.errors import BuildFailed, FetchFailed, IntegrityError, StorageError, TrtopsError
 
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
     from trtops.build.plan import BuildPlan
     from trtops.build.protocol import SampleSource
+    from trtops.build.timing import Voucher
     from trtops.store import Store
 
 SIDECAR = "sidecar"
@@ -53,11 +54,13 @@ class Built(Value):
         sidecar: what is known of the engine.
         cached: whether it was there already.
         seconds: how long this call took.
+        phases: what parts of it took, in their order; empty where it was cached.
     """
 
     sidecar: Sidecar
     cached: bool
     seconds: float
+    phases: dict[str, float] = Field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +87,7 @@ def build(
     on_progress: Callable[[Progress], None] | None = None,
     rebuild: bool = False,
     samples: SampleSource | None = None,
+    voucher: Voucher | None = None,
 ) -> Built:
     """Build an engine, or find it in the store.
 
@@ -95,6 +99,7 @@ def build(
         on_progress: called from this thread, again and again while the build runs.
         rebuild: build even if it is there, and replace what is there.
         samples: data that the plan's precision needs (:func:`trtops.build.precision.needs_samples`).
+        voucher: vouches for timing caches; None: the build starts with none and keeps none.
 
     Raises:
         BuildFailed: the builder refused, crashed, hung, ran out of memory or time; with its log.
@@ -109,8 +114,12 @@ def build(
     with _only_one(plan, store, limits, on_progress):
         if not rebuild and (sidecar := cached(plan, store)) is not None:
             return Built(sidecar=sidecar, cached=True, seconds=time.monotonic() - begin)
-        sidecar = _build(plan, _Files(model.absolute(), samples), store, limits, on_progress)
-    return Built(sidecar=sidecar, cached=False, seconds=time.monotonic() - begin)
+        key = timing_key(plan)
+        timings = Timings(store, key, voucher) if key and voucher else None
+        sidecar, phases = _build(plan, _Files(model.absolute(), samples), store, timings, limits, on_progress)
+    seconds = time.monotonic() - begin
+    phases["store"] = max(0.0, seconds - sum(phases.values()))
+    return Built(sidecar=sidecar, cached=False, seconds=seconds, phases=phases)
 
 
 def cached(plan: BuildPlan, store: Store) -> Sidecar | None:
@@ -178,26 +187,41 @@ class _Files:
 
 
 def _build(
-    plan: BuildPlan, files: _Files, store: Store, limits: Limits, on_progress: Callable[[Progress], None]
-) -> Sidecar:
-    with _scratch(store) as folder:
-        log = store.folder / "logs" / f"build-{plan.engine}-{plan.target.id}-{plan.key.short}.log"
-        timings = timing_key(plan)
-        began = fetch_timings(store, timings, folder / TIMING_FILE) if timings else None
+    plan: BuildPlan,
+    files: _Files,
+    store: Store,
+    timings: Timings | None,
+    limits: Limits,
+    on_progress: Callable[[Progress], None],
+) -> tuple[Sidecar, dict[str, float]]:
+    with scratch(store.folder) as folder:
+        log = store.folder / LOGS / f"build-{plan.engine}-{plan.target.id}-{plan.key.short}.log"
+        began = _start_timings(timings, folder, on_progress) if timings else None
         done = _run(plan, files, folder, log, limits, on_progress)
         engine = folder / "engine"
         if not engine.is_file() or not engine.stat().st_size:
             raise BuildFailed("the builder says that it is done, but wrote no engine", where=str(log), log=_tail(log))
         on_progress(Progress(phase="store the engine"))
+        for plugin in plan.builder.plugins:
+            if plugin.library is not None and libraries_of(done.result.extra):
+                store.put_file(Path(plugin.library))
         artifact = store.put_file(engine)
         sidecar = _sidecar(plan, done, artifact, engine.stat().st_size)
         if timings and (folder / TIMING_FILE).exists():
             on_progress(Progress(phase="keep the timing cache"))
-            if (failed := keep_timings(store, timings, folder / TIMING_FILE, began)) is not None:
+            if (failed := timings.keep(folder / TIMING_FILE, began)) is not None:
                 on_progress(Progress(phase=failed))
         store.keep(SIDECAR, str(plan.key), sidecar.canonical_bytes())
         log.unlink(missing_ok=True)
-        return sidecar
+        return sidecar, dict(done.seconds)
+
+
+def _start_timings(timings: Timings, folder: Path, on_progress: Callable[[Progress], None]) -> Digest | None:
+    try:
+        return timings.fetch(folder / TIMING_FILE)
+    except TrtopsError as error:
+        on_progress(Progress(phase=f"the timing cache is left out: {error.what}"))
+        return None
 
 
 def _sidecar(plan: BuildPlan, done: Done, artifact: Digest, size: int) -> Sidecar:
@@ -218,20 +242,6 @@ def _sidecar(plan: BuildPlan, done: Done, artifact: Digest, size: int) -> Sideca
         format=result.format,
         extra=result.extra,
     )
-
-
-@contextmanager
-def _scratch(store: Store) -> Iterator[Path]:
-    try:
-        (store.folder / "logs").mkdir(parents=True, exist_ok=True)
-        folder = Path(tempfile.mkdtemp(prefix="build-", dir=store.folder))
-    except OSError as error:
-        what = f"cannot make a folder for the build: {error.strerror}"
-        raise StorageError(what, where=str(store.folder), fix="free space there, or move the store") from error
-    try:
-        yield folder
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
 
 
 @dataclass(slots=True)
@@ -276,7 +286,14 @@ def _run(
 
 def _start(plan: BuildPlan, files: _Files, folder: Path, log: Path, limits: Limits) -> _Child:
     space = None if plan.target.backend in _MAPS_FREELY else limits.memory_bytes
-    request = Request(plan=plan, model=str(files.model), folder=str(folder), address_space=space, samples=files.samples)
+    request = Request(
+        plan=plan,
+        model=str(files.model),
+        folder=str(folder),
+        address_space=space,
+        samples=files.samples,
+        started=time.monotonic(),
+    )
     # The child's own folder is its working directory, so that no file of the caller's can shadow a module.
     package = str(Path(trtops.__file__).parent.parent)
     path = os.pathsep.join([package, *filter(None, [os.environ.get("PYTHONPATH")])])
@@ -291,7 +308,8 @@ def _start(plan: BuildPlan, files: _Files, folder: Path, log: Path, limits: Limi
                 stderr=subprocess.STDOUT,
                 pass_fds=(send,),
                 cwd=folder,
-                env={**os.environ, "PYTHONPATH": path},
+                # Kernels are loaded when they are first used: old drivers load all of them at the start.
+                env={"CUDA_MODULE_LOADING": "LAZY", **os.environ, "PYTHONPATH": path},
                 start_new_session=True,
             )
     except OSError as error:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from trtops.build.runner import Built
     from trtops.digest import Digest
     from trtops.release.documents import Provenance
-    from trtops.spec.engine import Target
+    from trtops.spec.engine import Builder, Target
     from trtops.workflow.check import Checked
     from trtops.workflow.workspace import Workspace
 
@@ -85,6 +85,7 @@ def _build(workspace: Workspace, checked: Checked, target: Target, *, rebuild: b
     from trtops.backend.select import backend
     from trtops.build.runner import Limits
     from trtops.build.runner import build as build_engine
+    from trtops.workflow.timings import KeyVoucher
 
     adapter = backend(target.backend)
     status = adapter.status(target)
@@ -112,6 +113,7 @@ def _build(workspace: Workspace, checked: Checked, target: Target, *, rebuild: b
             on_progress=say,
             rebuild=rebuild,
             samples=samples_of(checked),
+            voucher=KeyVoucher(workspace.keys),
         )
 
     # Loading an engine runs its code: a cached one that no builder key vouches for is built again.
@@ -124,13 +126,17 @@ def _build(workspace: Workspace, checked: Checked, target: Target, *, rebuild: b
 
 
 def plan_of(checked: Checked, target: Target, adapter: Backend, status: BackendStatus) -> BuildPlan:
-    """What is to be built for a target here."""
+    """What is to be built for a target here.
+
+    Raises:
+        InputError: a plugin library of the spec is not there, or is another one than was reviewed.
+    """
     from trtops.build.passes import converters
     from trtops.build.plan import plan
     from trtops.digest import Digest
 
     return plan(
-        checked.spec,
+        checked.spec.model_copy(update={"builder": _with_libraries(checked, target)}),
         target,
         model=Digest("sha256", checked.spec.model.sha256),
         backend_version=status.version or "",
@@ -138,6 +144,33 @@ def plan_of(checked: Checked, target: Target, adapter: Backend, status: BackendS
         calibration=_samples_digest(checked),
         converters=converters(checked.spec.precision.mode),
     )
+
+
+def _with_libraries(checked: Checked, target: Target) -> Builder:
+    """The spec's builder options, paths of plugin libraries made absolute and their bytes looked at."""
+    from trtops.digest import Digest
+
+    builder = checked.spec.builder
+    if not target.backend.startswith("tensorrt"):
+        return builder
+    plugins = []
+    for index, plugin in enumerate(builder.plugins):
+        if plugin.library is None:
+            plugins.append(plugin)
+            continue
+        where = checked.locate(("builder", "plugins", index), "engine")
+        path = (checked.folder / plugin.library).absolute()
+        try:
+            found = Digest.of_file(path).value
+        except OSError as error:
+            what = f"the plugin library {plugin.library} cannot be read: {error.strerror}"
+            raise InputError(what, where=where, fix="put it there; the path starts from the spec's folder") from error
+        if plugin.sha256 != found:
+            told = f"not {plugin.sha256}" if plugin.sha256 else "which the spec does not say"
+            what = f"the plugin library {plugin.library} has the sha256 {found}, {told}"
+            raise InputError(what, where=where, fix="review the library, and write its sha256")
+        plugins.append(plugin.model_copy(update={"library": str(path)}))
+    return builder.model_copy(update={"plugins": tuple(plugins)})
 
 
 def samples_of(checked: Checked) -> SampleSource | None:

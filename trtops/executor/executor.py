@@ -3,8 +3,9 @@
 Every decision is the planner's; this module calls it under one lock and does outside what it returns. Threads:
 
 - callers submit: their thread offers the request to the planner and, if a lane is free, plans;
-- a lane that ends a batch plans the next one itself, so the device waits for nobody;
-- the completion thread answers, and plans when time alone brings something (a delay, a deadline).
+- a caller that offers several requests first and then starts them may run a batch itself instead of waiting for more;
+- a lane that ends a batch plans the next one itself, so the device waits for nobody; with none to run, it answers;
+- the completion thread answers else, and plans when time alone brings something (a delay, a deadline).
 """
 
 from __future__ import annotations
@@ -18,8 +19,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from trtops.errors import (
-    Cancelled,
-    DeadlineExceeded,
+    DeviceLost,
     InputError,
     NotLoadable,
     Overloaded,
@@ -32,8 +32,10 @@ from trtops.executor.completion import BatchAnswer, Clerk, Failure, Note, tell
 from trtops.executor.engine import Order, close_session, open_engine
 from trtops.executor.memory import Budget
 from trtops.executor.observer import Silent
+from trtops.executor.refusals import CLOSED, cancelled, late, unavailable
 from trtops.executor.state import RUNNING, Expire, Launch, State, Ticket, Wait
 from trtops.executor.worker import Lane
+from trtops.spec.engine import Execution
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -86,6 +88,7 @@ class Executor:
         clock: Callable[[], float] = time.monotonic,
         host_memory: int | None = None,
         device_memory: int | None = None,
+        lost: Callable[[str], None] | None = None,
     ) -> None:
         """Start with no engine.
 
@@ -94,7 +97,10 @@ class Executor:
             clock: monotonic seconds; deadlines of requests count from it.
             host_memory: bytes of host memory that the pools of all engines may take together; None: no bound.
             device_memory: the same of device memory.
+            lost: is told when the device itself is lost to this process, which then has to end; None: sessions are
+                opened again, as after any other death.
         """
+        self._lost = lost
         self._observer: Observer = observer or Silent()
         self._clock = clock
         self._budgets = Budget("the executor's host memory", host_memory), Budget("device memory", device_memory)
@@ -124,7 +130,19 @@ class Executor:
     # -- requests ------------------------------------------------------------------------------------------------------
 
     def submit(self, engine: str, request: Request, done: Callable[[Outcome], None]) -> Callable[[], None]:
-        """Queue a request (see :meth:`trtops.executor.port.Engines.submit`).
+        """Queue a request, and start it if a lane is free (see :meth:`trtops.executor.port.Engines.submit`).
+
+        Raises:
+            InputError: unknown engine, tensor, dtype or shape.
+            Overloaded: the queue is full.
+            Unavailable: the engine failed and could not be reloaded, or the executor is closing.
+        """
+        return self.offer(engine, request, done, start=True)
+
+    def offer(
+        self, engine: str, request: Request, done: Callable[[Outcome], None], *, start: bool = False
+    ) -> Callable[[], None]:
+        """Queue a request and leave it there until :meth:`start` is called, which has to follow.
 
         A priority above the engine's lowest level counts as that. A request that is being run when it is cancelled, or
         when its deadline passes, is answered at once; what comes of it is dropped.
@@ -156,7 +174,8 @@ class Executor:
                 now = self._clock()
                 rejected = planner.offer(self._state, queue, shape, ticket, now)
                 if rejected is None:
-                    self._after_offer(queue, now)
+                    if start:
+                        self._after_offer(queue, now)
                     break
                 depth = queue.queued
             tell(partial(self._observer.refused, engine, rejected.reason, 1))
@@ -166,6 +185,24 @@ class Executor:
                 retry_after=self._retry_after(queue, depth),
             )
         return partial(self._cancel, loaded, ticket)
+
+    def start(self, *, here: bool) -> None:
+        """Start what was offered.
+
+        Args:
+            here: run a batch, and what follows on its lane, in this thread: it would only wait for more requests, and
+                another one does that meanwhile. It saves waking the lane's thread, and with an idle lane the
+                completion thread's.
+        """
+        with self._lock:
+            actions = planner.plan(self._state, self._clock())
+            mine = next((act for act in actions if isinstance(act, Launch)), None) if here else None
+            if mine is not None:
+                actions.remove(mine)
+                self._on_lane[mine.lane] = mine
+            self._do(actions)
+        if mine is not None:
+            self._lanes[mine.lane].run_here(mine)
 
     def _after_offer(self, queue: EngineQueue, now: float) -> None:
         if planner.can_launch(self._state, queue):
@@ -193,7 +230,7 @@ class Executor:
             running = ticket.phase == RUNNING
             if not planner.cancel(self._state, ticket):
                 return
-            self._clerk.put(self._failure(engine, [ticket], _cancelled, "cancelled", running=running))
+            self._clerk.put(self._failure(engine, [ticket], cancelled, "cancelled", running=running))
             self._settle()
 
     # -- doing what the planner says (all under the lock) --------------------------------------------------------------
@@ -215,7 +252,7 @@ class Executor:
         bucket = action.ticket.bucket
         if bucket is not None:
             engine: Engine = bucket.engine.owner
-            how = partial(_late, engine.info.name, running=action.running, timeout=bucket.engine.policy.timeout)
+            how = partial(late, engine.info.name, running=action.running, timeout=bucket.engine.policy.timeout)
             self._clerk.put(self._failure(engine, [action.ticket], how, action.reason, running=action.running))
 
     def _failure(
@@ -260,28 +297,33 @@ class Executor:
 
     # -- batches -------------------------------------------------------------------------------------------------------
 
-    def _finished(self, launch: Launch, ran: Ran) -> Launch | None:
-        """A lane ended a batch: decide who is answered, and what this lane runs next."""
+    def _finished(self, launch: Launch, ran: Ran) -> tuple[Launch | None, Work | None]:
+        """A lane ended a batch: decide who is answered, what this lane runs next, and whether it answers itself."""
         engine: Engine = launch.engine.owner
         with self._lock:
             self._on_lane.pop(launch.lane, None)
             now = self._clock()
             if ran.dead:
                 self._bury(engine, launch.lane, ran)
-            answer, late = planner.finish(self._state, launch, now, ran.compute_s if ran.clean else None)
-            for action in late:
+            answer, overdue = planner.finish(self._state, launch, now, ran.compute_s if ran.clean else None)
+            work = BatchAnswer(engine, launch, ran, answer, launch.engine.queued, self._observer)
+            claimed = not launch.engine.queued and self._clerk.claim()
+            if not claimed:
+                self._clerk.put(work)
+            for action in overdue:
                 self._expire(action)
-            self._clerk.put(BatchAnswer(engine, launch, ran, answer, launch.engine.queued, self._observer))
             actions = planner.plan(self._state, now)
             mine = next((act for act in actions if isinstance(act, Launch) and act.lane == launch.lane), None)
             if mine is not None:
                 actions.remove(mine)
                 self._on_lane[mine.lane] = mine
             self._do(actions)
-            return mine
+        return mine, work if claimed else None
 
     def _bury(self, engine: Engine, lane: int, ran: Ran) -> None:
         """Take a dead session off its lane and open another one beside."""
+        if self._lost is not None and isinstance(ran.error, DeviceLost):
+            self._lost(str(ran.error))
         ran.error = Retryable(
             f"engine {engine.info.name} lost its device session: {ran.error}",
             where=f"engine {engine.info.name}",
@@ -341,7 +383,7 @@ class Executor:
     def _evict(self, engine: Engine, why: str, reason: str) -> None:
         left = planner.evict(self._state, engine.queue)
         if left:
-            self._clerk.put(self._failure(engine, left, partial(_unavailable, why), reason))
+            self._clerk.put(self._failure(engine, left, partial(unavailable, why), reason))
 
     # -- engines -------------------------------------------------------------------------------------------------------
 
@@ -357,6 +399,15 @@ class Executor:
                 for engine in [*self._routes.values(), *self._draining]
             )
 
+    def longest_run(self) -> tuple[str, float]:
+        """The engine whose batch has been on a device for the longest time, and seconds; "" and 0 with none there."""
+        with self._lock:
+            oldest = min(self._on_lane.values(), key=lambda launch: launch.at, default=None)
+            if oldest is None:
+                return "", 0.0
+            engine: Engine = oldest.engine.owner
+            return engine.info.name, self._clock() - oldest.at
+
     def load(  # noqa: PLR0913 - the port's
         self,
         name: str,
@@ -370,6 +421,7 @@ class Executor:
         open_session: Callable[[], Session],
         profiles: tuple[Profile, ...] = (),
         memory: Memory | None = None,
+        execution: Execution | None = None,
     ) -> None:
         """Load beside what serves, warm up, then flip the route (see :meth:`trtops.executor.port.Engines.load`).
 
@@ -387,7 +439,18 @@ class Executor:
             start = self._clock()
             holder = f"engine {name}, generation {generation} (load {number})"
             order = Order(
-                name, generation, version, digest, backend, batching, instances, open_session, profiles, memory, holder
+                name=name,
+                generation=generation,
+                version=version,
+                digest=digest,
+                backend=backend,
+                batching=batching,
+                instances=instances,
+                open_session=open_session,
+                profiles=profiles,
+                memory=memory,
+                execution=execution or Execution(),
+                holder=holder,
             )
             engine = open_engine(order, self._budgets, self._clock)
             with self._lock:
@@ -395,7 +458,7 @@ class Executor:
                 if closing:
                     self._free(engine)
                 else:
-                    self._flip(name, engine, instances)
+                    self._flip(name, engine)
             if closing:
                 self._refuse_when_closing(name)
             tell(partial(self._observer.loaded, name, generation, self._clock() - start))
@@ -404,10 +467,10 @@ class Executor:
         if self._closing.is_set():
             raise NotLoadable("the executor is closing", where=f"engine {name}")
 
-    def _flip(self, name: str, engine: Engine, instances: int) -> None:
-        while len(self._lanes) < instances:
-            self._lanes.append(Lane(len(self._lanes), self._clock, self._finished))
-        planner.add_engine(self._state, engine.queue, list(range(instances)))
+    def _flip(self, name: str, engine: Engine) -> None:
+        while len(self._lanes) < len(engine.sessions):
+            self._lanes.append(Lane(len(self._lanes), self._clock, self._finished, self._clerk.tell))
+        planner.add_engine(self._state, engine.queue, list(range(len(engine.sessions))))
         old = self._routes.get(name)
         self._routes[name] = engine
         self._publish()
@@ -451,9 +514,9 @@ class Executor:
             for launch in list(self._on_lane.values()):
                 engine: Engine = launch.engine.owner
                 left = planner.abandon(self._state, launch)
-                self._clerk.put(self._failure(engine, left, partial(_unavailable, _CLOSED), "closed", running=True))
+                self._clerk.put(self._failure(engine, left, partial(unavailable, CLOSED), "closed", running=True))
             for engine in self._draining:
-                self._evict(engine, _CLOSED, "closed")
+                self._evict(engine, CLOSED, "closed")
             stuck = {launch.engine.owner for launch in self._on_lane.values()}
             for engine in [engine for engine in self._draining if engine not in stuck]:
                 self._draining.remove(engine)
@@ -464,24 +527,3 @@ class Executor:
         for lane in self._lanes:
             lane.join(max(0.1, end - self._clock()))
         self._clerk.stop(max(1.0, end - self._clock()))
-
-
-_CLOSED = "the executor closed before this request was served"
-
-
-def _cancelled(ticket: Ticket) -> TrtopsError:
-    del ticket
-    return Cancelled("the request was cancelled")
-
-
-def _unavailable(why: str, ticket: Ticket) -> TrtopsError:
-    del ticket
-    return Unavailable(why, fix="send the request to another server, or again later")
-
-
-def _late(engine: str, ticket: Ticket, *, running: bool, timeout: float) -> TrtopsError:
-    where = f"engine {engine}"
-    if ticket.deadline is None:
-        return DeadlineExceeded(f"the request waited {timeout * 1e3:g} ms, as long as the queue allows", where=where)
-    state = "its batch was running" if running else "it was waiting for a batch"
-    return DeadlineExceeded(f"the request's deadline passed while {state}", where=where)

@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
+    from pathlib import Path
 
     import numpy as np
     from numpy.typing import NDArray
 
-    from trtops.backend.port import Session
-    from trtops.spec.engine import Batching, Memory, Profile
+    from trtops.backend.port import Session, Sidecar
+    from trtops.spec.engine import Batching, Execution, Memory, Profile
     from trtops.tensor import TensorInfo
 
 
@@ -72,6 +73,45 @@ class EngineInfo:
     max_batch: int
 
 
+@dataclass(frozen=True, slots=True)
+class Opening:
+    """Opens a session of an artifact: here, or in another process that gets the path and the sidecar.
+
+    Attributes:
+        path: of the artifact, whose digest was verified.
+        sidecar: what is known of it.
+        load: of the backend that the sidecar names.
+        shadowing: how its outputs are compared with those of the engine that it shadows.
+    """
+
+    path: Path
+    sidecar: Sidecar
+    load: Callable[[Path, Sidecar], Session]
+    shadowing: Tolerance | None = None
+
+    def __call__(self) -> Session:
+        """Load it in this process.
+
+        Raises:
+            NotLoadable: the backend refuses it.
+        """
+        return self.load(self.path, self.sidecar)
+
+
+@dataclass(frozen=True, slots=True)
+class Tolerance:
+    """When two outputs are taken for the same: ``|actual - expected| <= atol + rtol * |expected|``, and metrics.
+
+    Attributes:
+        atol, rtol: of an element.
+        bounds: metric (``top1``, ``top5``, ``cosine``) -> the least that it has to be.
+    """
+
+    atol: float
+    rtol: float
+    bounds: Mapping[str, float] = field(default_factory=dict)
+
+
 class Engines(Protocol):
     """What front ends need of an executor."""
 
@@ -102,11 +142,13 @@ class Engines(Protocol):
         open_session: Callable[[], Session],
         profiles: tuple[Profile, ...] = (),
         memory: Memory | None = None,
+        execution: Execution | None = None,
     ) -> None:
         """Load beside what serves, warm up, then flip the route; the old generation drains and is freed.
 
         Blocks until the new generation serves. A failure leaves the old one serving. ``profiles`` (of the engine's
-        sidecar) bound the shapes that requests may have and are warmed up; ``memory`` sets the sizes of its pools.
+        sidecar) bound the shapes that requests may have and are warmed up; ``memory`` sets the sizes of its pools;
+        ``execution`` asks for streams and CUDA graphs, where the backend has such (its ``instances`` do not count).
 
         Raises:
             NotLoadable: it could not be loaded or warmed up; says why.

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import msgspec
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
 
 @dataclass(frozen=True)
@@ -102,7 +102,7 @@ class Exchange:
         "target",
     )
 
-    def __init__(self, line: Line, method: bytes, target: bytes, headers: dict[bytes, bytes]) -> None:
+    def __init__(self, line: Line, method: bytes, target: bytes, headers: Mapping[bytes, bytes]) -> None:
         """Make an exchange that is not answered yet."""
         self._line = line
         self.answer: list[bytes] | None = None

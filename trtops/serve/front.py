@@ -6,9 +6,11 @@ import asyncio
 import logging
 import time
 from email.utils import formatdate
+from http import HTTPStatus
 from typing import TYPE_CHECKING
 
 from trtops.serve.exchange import Exchange, HttpError, Limits, decompress
+from trtops.serve.heads import Heads
 from trtops.serve.http import Connection
 
 if TYPE_CHECKING:
@@ -17,6 +19,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _TICK = 0.25
+_STATUS = {status.value: f"HTTP/1.1 {status.value} {status.phrase}\r\n".encode() for status in HTTPStatus}
 
 
 class Front:
@@ -26,7 +29,7 @@ class Front:
         connections: those that are open.
         buffered: bytes of bodies that are held.
         draining: whether answers close their connections.
-        date: the ``Date`` header line, refreshed as time goes by.
+        heads: request heads that were read before.
     """
 
     def __init__(
@@ -49,7 +52,9 @@ class Front:
         self.connections: set[Connection] = set()
         self.buffered = 0
         self.draining = False
-        self.date = b""
+        self.heads = Heads()
+        self._date = b""
+        self._answers: dict[tuple[int, bytes], bytes] = {}
         self.refused = refused or (lambda _status: None)
         self._loop = loop
         self._handle = handle
@@ -79,6 +84,14 @@ class Front:
             log.exception("request to %r failed", exchange.target[:200])
             exchange.fail(500, "internal error; the server's log says more")
 
+    def head(self, status: int, kind: bytes, length: int, extra: bytes) -> bytes:
+        """The head of an answer without its ``Connection`` and its end; what does not change is written once a tick."""
+        opening = self._answers.get((status, kind))
+        if opening is None:
+            opening = b"%b%bContent-Type: %b\r\nContent-Length: " % (_STATUS[status], self._date, kind)
+            self._answers[status, kind] = opening
+        return b"%b%d\r\n%b" % (opening, length, extra)
+
     def hold(self, exchange: Exchange, size: int) -> None:
         """Count bytes of a body.
 
@@ -102,7 +115,8 @@ class Front:
             self._empty.set()
 
     def _tick(self) -> None:
-        self.date = b"Date: %b\r\n" % formatdate(usegmt=True).encode()
+        self._date = b"Date: %b\r\n" % formatdate(usegmt=True).encode()
+        self._answers.clear()
         now = self.now()
         for connection in [connection for connection in self.connections if connection.deadline < now]:
             connection.expire()

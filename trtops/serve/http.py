@@ -14,7 +14,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
 import httptools
@@ -25,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from trtops.serve.front import Front
+    from trtops.serve.heads import Head
 
 log = logging.getLogger(__name__)
 
@@ -32,7 +32,6 @@ _LINGER = 1.0
 _JOIN = 1 << 16
 _CHUNK_OVERHEAD = 1 << 16
 _NEVER = float("inf")
-_STATUS = {status.value: f"HTTP/1.1 {status.value} {status.phrase}\r\n".encode() for status in HTTPStatus}
 _ONCE = frozenset({b"host", b"transfer-encoding", b"inference-header-content-length"})
 _METHODS = frozenset({b"GET", b"HEAD", b"POST"})
 
@@ -51,6 +50,7 @@ class Connection(asyncio.Protocol):
         self.transport: asyncio.Transport | None = None
         self.deadline = _NEVER
         self._parser: Any = httptools.HttpRequestParser(self)
+        self._alone: bytes | None = None
         self._working: deque[Exchange] = deque()
         self._waiting: deque[Exchange] = deque()
         self._current: Exchange | None = None
@@ -123,6 +123,14 @@ class Connection(asyncio.Protocol):
         """Parse. Every fault ends in an answer and the end of the connection."""
         if self._stopped:
             return
+        if self._between_requests():
+            head = self.front.heads.find(data)
+            if head is not None:
+                self._take(head, data)
+                return
+            self._alone = data
+        else:
+            self._alone = None
         self._wire_bytes += len(data)
         try:
             self._feed(data)
@@ -140,6 +148,24 @@ class Connection(asyncio.Protocol):
             self._refuse(HttpError(400, "malformed HTTP: no method that is known here"))
         except httptools.HttpParserError as error:
             self._refuse(HttpError(400, f"malformed HTTP: {error}"))
+
+    def _between_requests(self) -> bool:
+        return self._current is None and not self._in_headers and not self._waiting
+
+    def _take(self, head: Head, data: bytes) -> None:
+        """Take a request whose head is known: what the parser and its callbacks would do, at once."""
+        exchange = Exchange(self, head.method, head.target, head.headers)
+        try:
+            if head.length:
+                exchange.body = data[head.size :]
+                self.front.hold(exchange, head.length)
+        except HttpError as error:
+            self.front.release(exchange)
+            self._refuse(error)
+            return
+        if not self._write_paused:
+            self.deadline = _NEVER
+        self._queue(exchange)
 
     def _feed(self, data: bytes) -> None:
         while data:
@@ -275,11 +301,21 @@ class Connection(asyncio.Protocol):
             self.deadline = _NEVER
         if not exchange.keep_alive:
             self._stopped = True
-        self._waiting.append(exchange)
-        if self._working or self._flushing:
+        if self._alone is not None:
+            self.front.heads.keep(self._alone, exchange)
+            self._alone = None
+        self._queue(exchange)
+
+    def _queue(self, exchange: Exchange) -> None:
+        if self._working or self._waiting or self._flushing:
+            self._waiting.append(exchange)
             self._advance()
-        else:
-            self._start_alone()
+            return
+        self._flushing = True
+        self._start(exchange)
+        self._flushing = False
+        if exchange.answer is not None:
+            self._advance()
 
     def _count(self, size: int) -> None:
         self._header_bytes += size
@@ -304,25 +340,17 @@ class Connection(asyncio.Protocol):
         self._rest()
         self._steer()
 
-    def _start_alone(self) -> None:
-        """Start the only request of a connection: what :meth:`_advance` does, without its loop."""
-        self._flushing = True
-        try:
-            self._start_next()
-        finally:
-            self._flushing = False
-        if self._working and self._working[0].answer is not None:
-            self._advance()
-
     def _start_next(self) -> bool:
         if not self._waiting or len(self._working) >= self.limits.pipelined or self._closing_now():
             return False
-        exchange = self._waiting.popleft()
+        self._start(self._waiting.popleft())
+        return True
+
+    def _start(self, exchange: Exchange) -> None:
         self._working.append(exchange)
         if exchange.answer is None:
             exchange.started = self.front.now()
             self.front.handle(exchange)
-        return True
 
     def _closing_now(self) -> bool:
         return self.transport is None or self.transport.is_closing()
@@ -336,14 +364,11 @@ class Connection(asyncio.Protocol):
         keep = exchange.keep_alive and not self.front.draining
         exchange.keep_alive = keep
         length = sum(map(len, parts))
-        head = b"%b%bContent-Type: %b\r\nContent-Length: %d\r\n%b%b\r\n" % (
-            _STATUS[status],
-            self.front.date,
-            kind,
-            length,
-            extra,
-            b"Connection: close\r\n" if not keep else b"Connection: keep-alive\r\n" if exchange.old else b"",
-        )
+        head = self.front.head(status, kind, length, extra)
+        if not keep:
+            head += b"Connection: close\r\n\r\n"
+        else:
+            head += b"Connection: keep-alive\r\n\r\n" if exchange.old else b"\r\n"
         if exchange.method == b"HEAD":
             exchange.answer = [head]
         elif length < _JOIN:

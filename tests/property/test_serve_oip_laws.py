@@ -206,3 +206,30 @@ def test_a_good_request_with_one_byte_changed_is_read_or_refused(
     body = bytearray(text + tail)
     body[data.draw(st.integers(0, len(body) - 1))] = data.draw(st.integers(0, 255))
     survives(codec, bytes(body), len(text) if binary else None)
+
+
+@settings(deadline=None)
+@given(arrays(JSON_NUMERIC), st.booleans(), st.sampled_from(["", "data", "shape", "datatype", "more", "parameters"]))
+def test_the_common_request_is_read_as_every_other(
+    given_: tuple[str, np.ndarray[Any, Any]], nested: bool, fault: str
+) -> None:
+    """One pass or two, the same arrays come, and the same words of complaint."""
+    dtype, array = given_
+    about = info(inputs=(tensor("x", dtype, ("n", *array.shape[1:])),), outputs=(tensor("y", dtype),), max_batch=16)
+    document: dict[str, Any] = {"name": "x", "shape": list(array.shape), "datatype": DTYPES[dtype][0]}
+    document["data"] = (array if nested else array.ravel()).tolist()
+    wrong = {"data": [*array.ravel().tolist(), 1], "shape": [1, *array.shape], "datatype": "BOO", "more": 1}
+    document |= {fault: wrong.get(fault, {})} if fault else {}
+    body = msgspec.json.encode({"inputs": [document]})
+
+    def read(codec: Codec) -> Any:
+        try:
+            decoded = codec.decode(body, None, 1.0)
+        except InputError as error:
+            return str(error)
+        x = decoded.request.inputs["x"]
+        return x.dtype, x.shape, x.tobytes(), decoded.request.rows, decoded.request.deadline, decoded.wanted
+
+    slow = Codec(about)
+    slow._quick._decoder = None
+    assert read(Codec(about)) == read(slow)

@@ -37,7 +37,8 @@ NUMPY: dict[str, np.dtype[Any]] = {name: np.dtype(_VIEWS.get(name, name)) for na
 """Element type by the names of :data:`trtops.tensor.DTYPES`; bfloat16 and float8 are views of unsigned integers."""
 
 
-def _json_type(dtype: str) -> Any:  # noqa: ANN401 - a type that msgspec reads
+def json_type(dtype: str) -> Any:  # noqa: ANN401 - a type that msgspec reads
+    """The type of an element in JSON, with its bounds."""
     if dtype == "bool":
         return bool
     if dtype == "string":
@@ -53,7 +54,7 @@ def _json_type(dtype: str) -> Any:  # noqa: ANN401 - a type that msgspec reads
 
 @lru_cache(maxsize=256)
 def _decoder(dtype: str, rank: int) -> msgspec.json.Decoder[Any]:
-    kind: Any = _json_type(dtype)
+    kind: Any = json_type(dtype)
     for _ in range(rank):
         kind = list[kind]
     return msgspec.json.Decoder(kind)

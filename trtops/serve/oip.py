@@ -12,15 +12,16 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import msgspec
+import numpy as np
 
 from trtops.errors import InputError, Retryable, TrtopsError
 from trtops.executor.port import Request
 from trtops.serve import elements
+from trtops.serve.quick import Quick, rows_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    import numpy as np
     from numpy.typing import NDArray
 
     from trtops.executor.port import EngineInfo, Outcome
@@ -85,12 +86,13 @@ class _Head:
 
 @dataclass(frozen=True, slots=True)
 class _Piece:
-    """A binary tensor: where its bytes stand after the JSON."""
+    """A binary tensor: where its bytes stand after the JSON. ``view``: its type, if the bytes are its elements."""
 
     tensor: TensorInfo
     shape: Shape
     offset: int
     size: int
+    view: np.dtype[np.generic] | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,13 +184,11 @@ class Codec:
         self._all = {flag: tuple(Wanted(tensor, flag) for tensor in info.outputs) for flag in (False, True)}
         encode = msgspec.json.encode
         self._opening = b'{"model_name":%b,"model_version":%b,' % (encode(info.name), encode(info.version))
-        self._output_opening = {
-            tensor.name: b'{"name":%b,"datatype":%b,"shape":' % (encode(tensor.name), encode(tensor.datatype))
-            for tensor in info.outputs
-        }
         self._plain = _Head("", 0, 0, self._all[False])
         self._plans: dict[bytes, _Plan] = {}
         self._known: dict[tuple[str, str, Shape], TensorInfo] = {}
+        self._quick = Quick(info.inputs)
+        self._described: dict[tuple[str, Shape], bytes] = {}
 
     def decode(self, body: bytes, header: int | None, now: float) -> Decoded:
         """Read a request.
@@ -202,8 +202,7 @@ class Codec:
             InputError: the client's fault; names the tensor, what was expected and what came.
         """
         if header is None:
-            document = _parse(body)
-            return self._from_document(document, body, len(body), now)
+            return self._from_common(body) or self._from_document(_parse(body), body, len(body), now)
         if not 0 < header <= len(body):
             raise InputError(
                 f"Inference-Header-Content-Length is {header} and the body has {len(body)} bytes",
@@ -215,13 +214,24 @@ class Codec:
             return self._from_plan(plan, body, header, now)
         return self._from_document(_parse(text), body, header, now, text)
 
+    def _from_common(self, body: bytes) -> Decoded | None:
+        found = self._quick.decode(body)
+        if found is None:
+            return None
+        inputs, key = found
+        rows = rows_of(inputs, self.info.max_batch) if self._batchable else 1
+        if rows is None or len(key) > MAX_ID:
+            return None
+        return Decoded(Request(inputs, rows), key, self._plain.wanted)
+
     def _from_plan(self, plan: _Plan, body: bytes, header: int, now: float) -> Decoded:
-        inputs = {
-            piece.tensor.name: elements.from_binary(
-                body, header + piece.offset, piece.size, piece.tensor.dtype, piece.shape, piece.tensor.name
-            )
-            for piece in plan.pieces
-        }
+        inputs: dict[str, NDArray[np.generic]] = {}
+        for piece in plan.pieces:
+            tensor, at = piece.tensor, header + piece.offset
+            if piece.view is not None and not at % piece.view.itemsize:
+                inputs[tensor.name] = np.ndarray(piece.shape, piece.view, body, at)
+            else:
+                inputs[tensor.name] = elements.from_binary(body, at, piece.size, tensor.dtype, piece.shape, tensor.name)
         return _decoded(inputs, plan.rows, plan.head, now)
 
     def _from_document(
@@ -242,7 +252,8 @@ class Codec:
                 continue
             at = header + offset
             inputs[given.name] = elements.from_binary(body, at, size, tensor.dtype, shape, given.name)
-            pieces.append(_Piece(tensor, shape, offset, size))
+            view = None if tensor.dtype in {"bool", "string"} else elements.NUMPY[tensor.dtype]
+            pieces.append(_Piece(tensor, shape, offset, size, view))
             offset += size
         self._complete(inputs)
         if offset != len(body) - header:
@@ -366,16 +377,28 @@ class Codec:
                 raise Retryable(
                     f"engine '{self.info.name}' was replaced by one that has no output '{wanted.tensor.name}'"
                 )
-            shape = msgspec.json.encode(array.shape)
+            opening_of = self._described.get((wanted.tensor.name, array.shape)) or self._describe(wanted.tensor, array)
             if wanted.binary:
                 data = elements.to_binary(array, wanted.tensor.dtype)
                 tail.append(data)
-                text = b'"parameters":{"binary_data_size":%d}}' % len(data)
+                described.append(b'%b"parameters":{"binary_data_size":%d}}' % (opening_of, len(data)))
             else:
-                text = b'"data":%b}' % _json_data(wanted.tensor, array)
-            described.append(b"%b%b,%b" % (self._output_opening[wanted.tensor.name], shape, text))
+                described.append(b'%b"data":%b}' % (opening_of, _json_data(wanted.tensor, array)))
         json = b'%b"outputs":[%b]}' % (opening, b",".join(described))
         return Answer([json, *tail], len(json) if tail else None)
+
+    def _describe(self, tensor: TensorInfo, array: NDArray[np.generic]) -> bytes:
+        """The JSON of an output up to its data; kept, since few shapes come again and again."""
+        encode = msgspec.json.encode
+        text = b'{"name":%b,"datatype":%b,"shape":%b,' % (
+            encode(tensor.name),
+            encode(tensor.datatype),
+            encode(array.shape),
+        )
+        if len(self._described) >= _KNOWN_SHAPES:
+            self._described.clear()
+        self._described[tensor.name, array.shape] = text
+        return text
 
 
 def _json_data(tensor: TensorInfo, array: NDArray[np.generic]) -> bytes:

@@ -10,11 +10,14 @@ import numpy as np
 import pytest
 
 from tests.support.cuda import Cudart, Engine, Library
+from tests.support.executors import Box, batching
+from tests.support.executors import rows as box_rows
 from tests.support.releases import sidecar
 from trtops.backend.pinned import PageLocked
 from trtops.backend.port import Arranges, Gathers
 from trtops.backend.trt_session import TensorRtSession
 from trtops.errors import DeviceLost, NotLoadable, Retryable
+from trtops.executor.executor import Executor
 from trtops.spec.engine import Execution, Memory, Profile
 from trtops.tensor import TensorInfo
 
@@ -40,9 +43,12 @@ class Bench:
         monkeypatch.setattr("trtops.backend.trt_session.PAGE_LOCKED", self.locked)
         monkeypatch.setattr(Library, "engine", self.engine)
         (folder / "engine").write_bytes(b"engine")
-        self.session = TensorRtSession(
-            Library(), folder / "engine", sidecar(inputs=(X,), outputs=(Y,), profiles=(PROFILE,))
-        )
+        self.folder = folder
+        self.session = self.open()
+
+    def open(self) -> TensorRtSession:
+        about = sidecar(inputs=(X,), outputs=(Y,), profiles=(PROFILE,))
+        return TensorRtSession(Library(), self.folder / "engine", about)
 
     def arrange(self, sizes: tuple[int, ...] = (), **options: Any) -> tuple[TensorRtSession, ...]:
         memory = options.pop("memory", Memory())
@@ -186,20 +192,73 @@ def test_streams_share_the_weights_and_overlap(bench: Bench) -> None:
     assert bench.gone()
 
 
-def test_pools_are_kept_or_refused_by_name(bench: Bench) -> None:
+def test_pools_and_streams_are_those_of_the_spec_in_the_executor(bench: Bench) -> None:
     need = bench.session.device_bytes
-    with pytest.raises(
-        NotLoadable, match=rf"needs {2 * need} bytes of memory of the device, memory.device_pool is"
-    ) as no:
-        bench.arrange(streams=2, memory=Memory(device_pool=f"{2 * need - 1}B"))
-    assert no.value.fix is not None
-    assert f"set memory.device_pool to {2 * need}B" in no.value.fix
-    with pytest.raises(NotLoadable, match=r"memory\.pinned_pool"):
-        bench.arrange(memory=Memory(pinned_pool=f"{bench.session.host_bytes - 1}B"))
-    pools = Memory(pinned_pool=f"{2 * bench.session.host_bytes}B", device_pool=f"{2 * need}B")
-    for lane in bench.arrange(streams=2, memory=pools):
-        lane.close()
+    executor, box = Executor(), Box()
+    lane = {"execution": Execution(streams=2, cuda_graphs=True), "profiles": (PROFILE,), "batching": batching()}
+
+    def load(**memory: object) -> None:
+        executor.load(
+            "e",
+            generation=1,
+            version="1.0.0",
+            digest="sha256:" + "0" * 64,
+            backend="tensorrt",
+            instances=1,
+            open_session=lambda: bench.session,
+            memory=Memory.model_validate(memory),
+            **lane,  # type: ignore[arg-type]
+        )
+
+    try:
+        with pytest.raises(NotLoadable, match=r"buffers and contexts need .*, memory\.device_pool is 1 KiB") as no:
+            load(device_pool="1KiB")
+        assert no.value.fix is not None
+        assert f"set memory.device_pool to {2 * need + 1024}B" in no.value.fix  # scratch of the graphs of each stream
+        assert bench.gone()
+        bench.session = bench.open()
+        with pytest.raises(NotLoadable, match=r"memory\.pinned_pool is 1 KiB"):
+            load(pinned_pool="1KiB")
+        assert bench.gone()
+        bench.session = bench.open()
+        load(device_pool="10MiB", pinned_pool="10MiB")
+        assert "2 of 2 lanes free" in repr(executor)
+        for index in range(20):
+            executor.submit("e", box_rows(index, index + 0.5), box.of(index))
+        box.wait(20)
+        for index in range(20):
+            outcome = box.outcomes[index]
+            assert outcome.error is None
+            np.testing.assert_array_equal(outcome.outputs["y"][:, 0], [2 * index, 2 * index + 1])
+        assert bench.cudart.calls["cudaGraphLaunch"] >= 1
+    finally:
+        executor.close(drain=5)
     assert bench.gone()
+
+
+def test_a_lost_device_is_told_to_the_worker_and_requests_are_retryable(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    bench, box = Bench(monkeypatch, tmp_path, {"cudaEventSynchronize": 5}), Box()
+    told: list[str] = []
+    executor = Executor(lost=told.append)
+    try:
+        executor.load(
+            "e",
+            generation=1,
+            version="1.0.0",
+            digest="sha256:" + "0" * 64,
+            backend="tensorrt",
+            instances=1,
+            open_session=lambda: bench.session,
+            batching=batching(max_batch=2),
+            profiles=(PROFILE,),
+        )  # warms up with two runs of two sizes
+        executor.submit("e", box_rows(1), box.of(0))
+        assert isinstance(box.error(0), Retryable)
+        assert "700" in told[0]
+    finally:
+        executor.close(drain=1)
 
 
 @pytest.mark.parametrize("failing", [{"cudaMalloc": 4}, {"cudaHostAlloc": 3}, {"cudaMalloc": 5}])

@@ -578,3 +578,60 @@ def test_repr_shows_load(executor: Executor) -> None:
     assert "e@1[1 queued, 1 running]; 2 requests, 0 of 1 lanes free" in repr(executor)
     session.gate.set()
     box.wait(2)
+
+
+def test_offers_wait_for_a_start_and_run_in_its_thread(executor: Executor) -> None:
+    session, box = Session(), Box()
+    load(executor, session)
+    session.threads.clear()
+    for index in range(3):
+        executor.offer("e", rows(index), box.of(index))
+    assert not session.threads
+    executor.start(here=True)
+    assert session.threads == {threading.get_ident()}
+    assert [box.outcomes[index].batch for index in range(3)] == [3, 3, 3]  # answered before it returned
+    executor.offer("e", rows(3), box.of(3))
+    executor.start(here=False)
+    box.wait(4)
+    assert len(session.threads) == 2
+    executor.start(here=True)  # nothing to do
+
+
+def test_a_deadline_is_kept_while_a_batch_runs_in_the_thread_that_offered_it(executor: Executor) -> None:
+    session, box = Session(), Box()
+    load(executor, session)
+    session.hold()
+    executor.offer("e", rows(0), box.of("running"))
+    runner = threading.Thread(target=lambda: executor.start(here=True))
+    runner.start()
+    session.wait_entered()
+    late = rows(1)
+    late.deadline = time.monotonic() + 0.02
+    executor.offer("e", late, box.of("late"))
+    executor.start(here=True)  # the lane is busy: it returns at once
+    assert isinstance(box.error("late"), DeadlineExceeded)
+    assert "running" not in box.outcomes
+    session.gate.set()
+    runner.join()
+    assert box.outcomes["running"].error is None
+
+
+def test_answers_come_in_order_whoever_gives_them(executor: Executor) -> None:
+    """While the completion thread is held up by a callback, a lane does not overtake it."""
+    session, box = Session(), Box()
+    load(executor, session, batching=batching(max_batch=1))
+    held, go = threading.Event(), threading.Event()
+
+    def slow(outcome: Any) -> None:
+        held.set()
+        assert go.wait(LONG)
+        box.of("first")(outcome)
+
+    executor.offer("e", rows(0), slow)
+    executor.offer("e", rows(1), box.of("second"))
+    executor.start(here=False)
+    assert held.wait(LONG)
+    executor.submit("e", rows(2), box.of("third"))
+    go.set()
+    box.wait(3)
+    assert box.order == ["first", "second", "third"]

@@ -179,7 +179,7 @@ class Arranges(Protocol):
 
         Args:
             execution: how many streams, each with a context of its own; whether batches are captured as CUDA graphs.
-            memory: sizes of the pools; how inputs reach the device.
+            memory: how inputs reach the device (the pools' sizes are the executor's to hold).
             sizes: batch sizes (rows) that are likely; a graph is captured for each, at the optimum of each profile.
 
         Returns:
@@ -187,7 +187,7 @@ class Arranges(Protocol):
             closed by itself.
 
         Raises:
-            NotLoadable: a pool or the device is too small; names the setting and the size that is needed.
+            NotLoadable: the device has not enough memory.
         """
 
 

@@ -8,14 +8,12 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from trtops.backend.bindings import carrier
 from trtops.backend.cuda_device import CudaError, checked
-from trtops.errors import NotLoadable
 from trtops.tensor import DTYPES
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from trtops.spec.engine import Memory
     from trtops.tensor import Shape
 
 ALIGNMENT = 256  # of buffers, as TensorRT asks for
@@ -90,26 +88,3 @@ class Buffer:
         if self.host and not self._managed:
             self._cudart.cudaFreeHost(self.host)
         self.device = self.host = 0
-
-
-def check_pools(memory: Memory, host: int, device: int, where: str) -> None:
-    """Hold what is needed against the pools of a spec.
-
-    Args:
-        memory: the spec's pools; None there: no bound.
-        host: bytes that are needed, page-locked.
-        device: bytes that are needed there.
-        where: the engine.
-
-    Raises:
-        NotLoadable: a pool is too small; names the setting and the size. Blame the spec.
-    """
-    pools = (("pinned_pool", memory.pinned_pool, host), ("device_pool", memory.device_pool, device))
-    for name, pool, need in pools:
-        if pool is not None and need > pool:
-            kind = "page-locked host memory" if name == "pinned_pool" else "memory of the device"
-            raise NotLoadable(
-                f"the engine needs {need} bytes of {kind}, memory.{name} is {pool} bytes",
-                where=where,
-                fix=f"set memory.{name} to {need}B or more, or lower batching.max_batch or execution.streams",
-            )

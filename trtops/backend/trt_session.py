@@ -18,7 +18,7 @@ from trtops.backend.pinned import PAGE_LOCKED
 from trtops.backend.trt_bindings import check_bindings
 from trtops.backend.trt_graph import bare_context, capture, scratch_bytes
 from trtops.backend.trt_log import logger, meaning
-from trtops.backend.trt_memory import ALIGNMENT, Buffer, check_pools
+from trtops.backend.trt_memory import ALIGNMENT, Buffer
 from trtops.backend.trt_plugins import load_for_session
 from trtops.backend.trt_prepared import Prepared, place
 from trtops.errors import InputError, NotLoadable, Retryable
@@ -134,17 +134,14 @@ class TensorRtSession:
         """Set up as the spec asks, before the first request: see :class:`trtops.backend.port.Arranges`.
 
         Raises:
-            NotLoadable: a pool or the device is too small; names the setting and the size that is needed.
+            NotLoadable: the device has not enough memory.
         """
         sessions = [self]
-        where = str(self._artifact)
         try:
             while len(sessions) < execution.streams:
                 sessions.append(TensorRtSession(self._trt, self._artifact, self._sidecar, engine=self._engine))
             for session in sessions:
                 session.set_up(memory.input, sizes if execution.cuda_graphs else ())
-            host, device = (sum(getattr(one, name) for one in sessions) for name in ("host_bytes", "device_bytes"))
-            check_pools(memory, host, device, where)
         except BaseException as error:
             for session in sessions[1:]:
                 session.close()

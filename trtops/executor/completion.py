@@ -1,4 +1,8 @@
-"""The completion thread: gives every answer, batch by batch, and keeps the time while the device is busy."""
+"""Who answers, batch by batch: the completion thread, which also keeps the time while the device is busy.
+
+A lane that has nothing else to run answers its batch itself: nobody has to be woken for it, and the device waits for
+nothing. :meth:`Clerk.claim` sees to it that answers come in the order in which their batches ended all the same.
+"""
 
 from __future__ import annotations
 
@@ -151,6 +155,8 @@ class Clerk:
         self._inbox: SimpleQueue[Work | None] = SimpleQueue()
         self._armed = math.inf
         self._stopping = False
+        self._telling = threading.Lock()
+        self._put = self._told = 0
         self._thread = threading.Thread(target=self._loop, name="trtops-completion", daemon=True)
         self._thread.start()
 
@@ -160,8 +166,23 @@ class Clerk:
         return self._armed
 
     def put(self, work: Work) -> None:
-        """Tell this, after what was put before."""
+        """Tell this, after what was put before (under the executor's lock)."""
+        self._put += 1
         self._inbox.put(work)
+
+    def claim(self) -> bool:
+        """Let the caller tell something itself (under the executor's lock). False: others have something to tell first.
+
+        Afterwards it calls :meth:`tell`.
+        """
+        return self._put == self._told and self._telling.acquire(blocking=False)
+
+    def tell(self, work: Work) -> None:
+        """Tell this in the caller's thread, which has claimed it."""
+        try:
+            work.deliver()
+        finally:
+            self._telling.release()
 
     def arm(self, until: float) -> None:
         """Ring at ``until`` (under the executor's lock). Wakes the thread only if it would oversleep."""
@@ -188,7 +209,9 @@ class Clerk:
             except Empty:
                 continue
             if work is not None:
-                work.deliver()
+                with self._telling:
+                    work.deliver()
+                self._told += 1
             elif self._stopping and self._inbox.empty():
                 return
             work = None  # a thread that sleeps keeps no answer alive

@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from trtops.backend.port import Arranges, Gathers
 from trtops.errors import NotLoadable
 from trtops.executor.cost import Cost
 from trtops.executor.interface import Interface
-from trtops.executor.memory import Pool
+from trtops.executor.memory import Pool, readable
 from trtops.executor.port import EngineInfo
 from trtops.executor.staging import Staging, staging_bytes
 from trtops.executor.state import EngineQueue, Policy
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 
     from trtops.backend.port import Session
     from trtops.executor.memory import Budget
-    from trtops.spec.engine import Batching, Profile
+    from trtops.spec.engine import Batching, Execution, Profile
     from trtops.tensor import TensorInfo
 
 log = logging.getLogger(__name__)
@@ -43,6 +44,7 @@ class Engine:
         interface: its inputs.
         queue: its requests, in the planner.
         sessions, stagings: by lane.
+        gathers: sessions put batches together themselves.
         failed: why it serves no more; None while it does.
         holder: its name in the budgets.
     """
@@ -62,9 +64,11 @@ class Engine:
         self.queue = queue
         self.sessions: dict[int, Session] = dict(enumerate(sessions))
         self.stagings: dict[int, Staging] = dict(enumerate(stagings))
+        self.gathers = all(isinstance(session, Gathers) for session in sessions)
         self.failed: str | None = None
         self.holder = order.holder
         self._open_session = order.open_session
+        self._order = order
         queue.owner = self
 
     def __repr__(self) -> str:
@@ -91,6 +95,9 @@ class Engine:
         """
         session = _open(self.info.name, self._open_session)
         try:
+            if isinstance(session, Arranges):
+                alone = self._order.execution.model_copy(update={"streams": 1})
+                session.arrange(alone, self._order.memory or Memory(), _sizes(self._order, self.interface))
             for inputs in warm_inputs(self.interface, (self.interface.min_rows,)):
                 session.run(inputs)
         except Exception as error:
@@ -103,6 +110,23 @@ class Engine:
         sessions, self.sessions = list(self.sessions.values()), {}
         for session in sessions:
             close_session(session)
+
+
+@dataclass(frozen=True, slots=True)
+class EngineStatus:
+    """How an engine is.
+
+    Attributes:
+        state: ``serving``, ``degraded``, ``reloading``, ``draining`` or ``failed``.
+        reason: why it failed.
+        queued: requests that wait. ``running``: batches on devices.
+    """
+
+    info: EngineInfo
+    state: str
+    reason: str | None
+    queued: int
+    running: int
 
 
 def close_session(session: Session) -> None:
@@ -136,6 +160,7 @@ class Order:
     open_session: Callable[[], Session]
     profiles: tuple[Profile, ...]
     memory: Memory | None
+    execution: Execution
     holder: str
 
 
@@ -172,13 +197,10 @@ def _assemble(
     inputs, outputs = sessions[0].inputs, sessions[0].outputs
     interface = Interface(name, inputs, outputs, max_batch=batching.max_batch, profiles=order.profiles)
     _check_rows(interface)
-    need = staging_bytes(interface) * order.instances
-    if pinned is None:
-        host.hold(order.holder, need)
-    pool = Pool(f"pinned pool of engine {name}", need if pinned is None else pinned, setting="memory.pinned_pool")
-    stagings = [Staging(interface, pool) for _ in sessions]
+    sizes = _sizes(order, interface)
+    _arrange(order, sessions, sizes, host)
+    stagings = _stagings(order, sessions, interface, pinned, host)
     cost = Cost()
-    sizes = _warm_sizes(interface, batching.preferred)
     for session in sessions:
         _warm_up(name, session, interface, sizes, cost, clock)
     policy = Policy.of(batching, max_batch=interface.max_rows if interface.batchable else 1)
@@ -187,6 +209,44 @@ def _assemble(
     )
     queue = EngineQueue(f"{name}@{order.generation}", policy, cost=cost)
     return Engine(info, interface, queue, sessions, stagings, order)
+
+
+def _arrange(order: Order, sessions: list[Session], sizes: tuple[int, ...], host: Budget) -> None:
+    """Set up streams, graphs and memory of the sessions that have such; a session for each stream is added."""
+    memory = order.memory or Memory()
+    arranged: list[Arranges] = []
+    for session in list(sessions):
+        if isinstance(session, Arranges):
+            lanes = session.arrange(order.execution, memory, sizes)
+            sessions.extend(lanes[1:])
+            arranged.extend(lane for lane in lanes if isinstance(lane, Arranges))
+    needs = (
+        ("pinned_pool", memory.pinned_pool, sum(one.host_bytes for one in arranged)),
+        ("device_pool", memory.device_pool, sum(one.device_bytes for one in arranged)),
+    )
+    for pool, size, need in needs:
+        if size is not None and need > size:
+            raise NotLoadable(
+                f"buffers and contexts need {readable(need)}, memory.{pool} is {readable(size)}",
+                where=f"engine {order.name}",
+                fix=f"set memory.{pool} to {need}B or more, or lower batching.max_batch or execution.streams",
+            )
+    if memory.pinned_pool is None:
+        host.hold(order.holder, needs[0][2])
+
+
+def _stagings(
+    order: Order, sessions: list[Session], interface: Interface, pinned: int | None, host: Budget
+) -> list[Staging]:
+    """Buffers to put batches together in; a session that does so itself needs none."""
+    if all(isinstance(session, Gathers) for session in sessions):
+        return [Staging(interface, None) for _ in sessions]
+    need = staging_bytes(interface) * len(sessions)
+    if pinned is None:
+        host.hold(order.holder, need)
+    size = need if pinned is None else pinned
+    pool = Pool(f"pinned pool of engine {order.name}", size, setting="memory.pinned_pool")
+    return [Staging(interface, pool) for _ in sessions]
 
 
 def _check_rows(interface: Interface) -> None:
@@ -198,10 +258,13 @@ def _check_rows(interface: Interface) -> None:
         )
 
 
-def _warm_sizes(interface: Interface, preferred: tuple[int, ...]) -> tuple[int, ...]:
-    """Every batch size that is likely: the smallest, the preferred ones, the largest."""
+def _sizes(order: Order, interface: Interface) -> tuple[int, ...]:
+    """Every batch size that is likely: the smallest, the preferred ones, the largest; for graphs, powers of two too."""
     low, high = interface.min_rows, interface.max_rows
-    return tuple(sorted({low, high, *(size for size in preferred if low <= size <= high)}))
+    wanted = {low, high, *order.batching.preferred}
+    if order.execution.cuda_graphs:
+        wanted |= {1 << power for power in range(high.bit_length())}
+    return tuple(sorted(size for size in wanted if low <= size <= high))
 
 
 def warm_inputs(interface: Interface, sizes: tuple[int, ...]) -> Iterator[dict[str, NDArray[np.generic]]]:

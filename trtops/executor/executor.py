@@ -14,7 +14,6 @@ import logging
 import math
 import threading
 import time
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -29,10 +28,10 @@ from trtops.errors import (
 )
 from trtops.executor import planner
 from trtops.executor.completion import BatchAnswer, Clerk, Failure, Note, tell
-from trtops.executor.engine import Order, close_session, open_engine
+from trtops.executor.engine import EngineStatus, Order, close_session, open_engine
 from trtops.executor.memory import Budget
 from trtops.executor.observer import Silent
-from trtops.executor.refusals import CLOSED, cancelled, late, unavailable
+from trtops.executor.refusals import CLOSED, cancelled, late, retry_after, unavailable
 from trtops.executor.state import RUNNING, Expire, Launch, State, Ticket, Wait
 from trtops.executor.worker import Lane
 from trtops.spec.engine import Execution
@@ -53,26 +52,6 @@ log = logging.getLogger(__name__)
 
 _REOPEN_AFTER = (0.0, 0.2, 1.0)
 """Seconds before each try to open a session again in place of one that died; then the engine is taken out."""
-
-_RETRY = (0.01, 30.0)
-"""Bounds in seconds of the hint that a refused client gets."""
-
-
-@dataclass(frozen=True, slots=True)
-class EngineStatus:
-    """How an engine is.
-
-    Attributes:
-        state: ``serving``, ``degraded``, ``reloading``, ``draining`` or ``failed``.
-        reason: why it failed.
-        queued: requests that wait. ``running``: batches on devices.
-    """
-
-    info: EngineInfo
-    state: str
-    reason: str | None
-    queued: int
-    running: int
 
 
 class Executor:
@@ -182,7 +161,7 @@ class Executor:
             raise Overloaded(
                 f"the queue of engine {engine} is full: {depth} requests wait",
                 fix="send the request again later",
-                retry_after=self._retry_after(queue, depth),
+                retry_after=retry_after(queue, depth),
             )
         return partial(self._cancel, loaded, ticket)
 
@@ -217,13 +196,6 @@ class Executor:
             return Unavailable("the executor is closing", fix="send the request to another server")
         known = ", ".join(sorted(self._routes)) or "none"
         return InputError(f"no engine {name!r} is loaded", fix=f"loaded engines: {known}")
-
-    @staticmethod
-    def _retry_after(queue: EngineQueue, depth: int) -> float:
-        """Seconds until what waits has run, by the measured cost of full batches."""
-        policy = queue.policy
-        batches = math.ceil(depth / policy.max_batch) / max(1, len(queue.lanes))
-        return min(max(queue.cost.estimate(policy.max_batch) * batches, _RETRY[0]), _RETRY[1])
 
     def _cancel(self, engine: Engine, ticket: Ticket) -> None:
         with self._lock:
@@ -307,9 +279,6 @@ class Executor:
                 self._bury(engine, launch.lane, ran)
             answer, overdue = planner.finish(self._state, launch, now, ran.compute_s if ran.clean else None)
             work = BatchAnswer(engine, launch, ran, answer, launch.engine.queued, self._observer)
-            claimed = not launch.engine.queued and self._clerk.claim()
-            if not claimed:
-                self._clerk.put(work)
             for action in overdue:
                 self._expire(action)
             actions = planner.plan(self._state, now)
@@ -317,8 +286,11 @@ class Executor:
             if mine is not None:
                 actions.remove(mine)
                 self._on_lane[mine.lane] = mine
+            claimed = mine is None and self._clerk.claim()
+            if not claimed:
+                self._clerk.put(work)
             self._do(actions)
-        return mine, work if claimed else None
+        return mine, (work if claimed else None)
 
     def _bury(self, engine: Engine, lane: int, ran: Ran) -> None:
         """Take a dead session off its lane and open another one beside."""

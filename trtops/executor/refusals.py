@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import math
+from typing import TYPE_CHECKING, Final
 
 from trtops.errors import Cancelled, DeadlineExceeded, TrtopsError, Unavailable
 
 if TYPE_CHECKING:
-    from trtops.executor.state import Ticket
+    from trtops.executor.state import EngineQueue, Ticket
+
+_RETRY: Final = (0.01, 30.0)
+"""Bounds in seconds of the hint that a refused client gets."""
 
 CLOSED = "the executor closed before this request was served"
 
@@ -31,3 +35,10 @@ def late(engine: str, ticket: Ticket, *, running: bool, timeout: float) -> Trtop
         return DeadlineExceeded(f"the request waited {timeout * 1e3:g} ms, as long as the queue allows", where=where)
     state = "its batch was running" if running else "it was waiting for a batch"
     return DeadlineExceeded(f"the request's deadline passed while {state}", where=where)
+
+
+def retry_after(queue: EngineQueue, depth: int) -> float:
+    """Seconds until what waits has run, by the measured cost of full batches: the hint that a refused client gets."""
+    policy = queue.policy
+    batches = math.ceil(depth / policy.max_batch) / max(1, len(queue.lanes))
+    return min(max(queue.cost.estimate(policy.max_batch) * batches, _RETRY[0]), _RETRY[1])

@@ -38,8 +38,8 @@ class Staging:
     sizes without a profile, text) are put together in memory of their own.
     """
 
-    def __init__(self, interface: Interface, pool: Pool) -> None:
-        """Take the buffers of a pool.
+    def __init__(self, interface: Interface, pool: Pool | None) -> None:
+        """Take the buffers of a pool; None: there are none, since the session puts batches together itself.
 
         Raises:
             NotLoadable: the pool is too small.
@@ -47,7 +47,7 @@ class Staging:
         self._interface = interface
         self._buffers: dict[str, NDArray[np.uint8]] = {}
         self._views: dict[tuple[str, tuple[int, ...]], NDArray[np.generic]] = {}
-        if interface.batchable:
+        if interface.batchable and pool is not None:
             for bound in interface.bounds:
                 if bound.row_bytes is not None:
                     what = f"input {bound.name!r} of engine {interface.engine} at {interface.max_rows} rows"

@@ -1,7 +1,8 @@
-"""The device thread: waits for a batch, puts it together, runs it, hands it back, and gets the next one.
+"""A lane: puts a batch together, runs it, hands it back, and gets the next one.
 
-A session is not thread-safe: once an engine serves, only the thread of its lane calls ``run``. It sleeps in a queue,
-never polls, and never answers a request itself, so the device is free of the clients' callbacks.
+A session is not thread-safe: once an engine serves, it is run on its lane only, one batch after the other. A lane has a
+thread of its own, which sleeps in a queue and never polls. A thread that would only wait may run a batch instead, see
+:meth:`Lane.run_here`: that saves waking the lane's, and the planner gives a lane one batch at a time.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import logging
 import threading
 from dataclasses import dataclass, field
 from queue import SimpleQueue
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from trtops.errors import Retryable, TrtopsError
 from trtops.executor.staging import check_rows, own
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    from trtops.backend.port import Gathers
+    from trtops.executor.completion import Work
     from trtops.executor.engine import Engine
     from trtops.executor.state import Launch, Ticket
 
@@ -79,13 +82,22 @@ def _run_once(engine: Engine, lane: int, tickets: tuple[Ticket, ...], rows: int,
     ran = Ran(whole=len(tickets) == 1 and (rows >= engine.interface.min_rows or not engine.interface.batchable))
     start = clock()
     try:
-        inputs = engine.stagings[lane].gather(tickets, rows)
-        began = clock()
-        ran.gather_s = began - start
-        outputs = engine.sessions[lane].run(inputs)
+        session = engine.sessions[lane]
+        if engine.gathers and engine.interface.batchable:
+            cast("Gathers", session).enqueue([ticket.payload[0].inputs for ticket in tickets], rows)
+            began = clock()
+            ran.gather_s = began - start
+            outputs = cast("Gathers", session).collect()
+            whole = rows
+        else:
+            inputs = engine.stagings[lane].gather(tickets, rows)
+            began = clock()
+            ran.gather_s = began - start
+            outputs = session.run(inputs)
+            whole = max(rows, engine.interface.min_rows)
         ran.compute_s = clock() - began
         if not ran.whole:
-            check_rows(engine.interface, outputs, max(rows, engine.interface.min_rows))
+            check_rows(engine.interface, outputs, whole)
         ran.outputs = own(outputs)
     except Retryable as error:
         ran.error, ran.dead = error, True
@@ -98,21 +110,28 @@ def _run_once(engine: Engine, lane: int, tickets: tuple[Ticket, ...], rows: int,
 
 
 class Lane:
-    """One device thread."""
+    """Runs the batches of one lane, by a thread of its own or by one that offers itself."""
 
     def __init__(
-        self, number: int, clock: Callable[[], float], finished: Callable[[Launch, Ran], Launch | None]
+        self,
+        number: int,
+        clock: Callable[[], float],
+        finished: Callable[[Launch, Ran], tuple[Launch | None, Work | None]],
+        tell: Callable[[Work], None],
     ) -> None:
         """Start the thread.
 
         Args:
             number: of the lane.
             clock: monotonic seconds.
-            finished: is told of each batch, and returns the next one of this lane, if there is one already.
+            finished: is told of each batch; returns the next one of this lane, if there is one already, and what this
+                thread has to tell, if it has nothing else to do.
+            tell: tells it.
         """
         self.number = number
         self._clock = clock
         self._finished = finished
+        self._tell = tell
         self._inbox: SimpleQueue[Launch | None] = SimpleQueue()
         self._thread = threading.Thread(target=self._loop, name=f"trtops-device-{number}", daemon=True)
         self._thread.start()
@@ -120,6 +139,13 @@ class Lane:
     def put(self, launch: Launch) -> None:
         """Hand over a batch. The planner hands one to a free lane only."""
         self._inbox.put(launch)
+
+    def run_here(self, launch: Launch) -> None:
+        """Run a batch, and what follows on this lane, in the caller's thread."""
+        following: Launch | None = launch
+        del launch  # a lane that sleeps keeps no request alive
+        while following is not None:
+            following = self._run(following)
 
     def stop(self) -> None:
         """End the thread after the batch that it runs."""
@@ -133,10 +159,13 @@ class Lane:
     def _loop(self) -> None:
         while (launch := self._inbox.get()) is not None:
             following: Launch | None = launch
-            del launch  # a lane that sleeps keeps no request alive
+            del launch
             while following is not None:
                 following = self._run(following)
 
     def _run(self, launch: Launch) -> Launch | None:
         ran = run_batch(launch.engine.owner, self.number, launch.tickets, launch.rows, self._clock)
-        return self._finished(launch, ran)
+        following, work = self._finished(launch, ran)
+        if work is not None:
+            self._tell(work)
+        return following

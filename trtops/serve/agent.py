@@ -383,6 +383,7 @@ class Agent:
             open_session=pulled.open_session,
             profiles=sidecar.profiles,
             memory=pulled.release.memory,
+            execution=pulled.release.execution,
         )
         self._pulled[name] = pulled
         self._states[name] = replace(self._states[name], running=pointed)

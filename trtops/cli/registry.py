@@ -34,18 +34,28 @@ def refresh(
 ) -> int:
     """Let channel pointers expire later.
 
-    On a schedule, with the channel key alone: release keys stay offline. Expired pointers come back, too.
+    On a schedule. With a root of `trtops trust init` an online key signs a snapshot of all channels, and can move none
+    of them; with one that was made on first use, the channel key signs new generations. Expired pointers come back.
     """
     from pathlib import Path
 
+    from trtops.cli.guard import complain
     from trtops.report import text
     from trtops.workflow.release import refresh as run
 
     with workspace({"environment": environment}, quiet=True) as here:
-        found = run(here, Path(engine).name if engine else None)
+        done = run(here, Path(engine).name if engine else None)
         now = here.now()
-    say(text.status(found, style(), now=now))
-    return 0
+    if done.snapshot is None:
+        say(text.status(done.bindings, style(), now=now))
+        return 0
+    snapshot = done.snapshot
+    ends = "never expires" if snapshot.expires is None else f"expires in {(snapshot.expires - now) / 3600:.0f} h"
+    count = f"{text.plural(len(snapshot.channels), 'channel')} and {text.plural(len(snapshot.secrets), 'secret')}"
+    say(f"snapshot {snapshot.version} of {snapshot.environment}: {count}, {ends}\n")
+    for problem in done.problems:
+        complain(problem)
+    return 2 if done.problems else 0
 
 
 @guarded

@@ -218,8 +218,8 @@ def _check_tier(release: EngineRelease, key_ids: Sequence[str], root: Root, wher
     if len(key_ids) < needed:
         # Key compromise: one stolen release key is not enough for what matters most.
         raise TrustError(
-            f"{len(key_ids)} release keys signed this release of {release.engine} (tier {release.tier}), "
-            f"and it takes {needed}",
+            f"{len(key_ids)} of the {needed} release keys that it takes have signed this release of {release.engine} "
+            f"(tier {release.tier})",
             where=where,
             fix="a holder of another release key signs it: "
             f"trtops trust sign {release.engine}@{release.digest()} --as KEY",

@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
-from trtops.errors import TrtopsError, TrustError, Unavailable
+from trtops.errors import Revoked, TrtopsError, TrustError, Unavailable
 from trtops.release import layout
 from trtops.release.documents import Binding, Channel, ConfigRelease, EngineRelease, ReleasedArtifact
-from trtops.release.envelope import Signed, verify
+from trtops.release.envelope import Signed, read_unverified, verify
+from trtops.release.snapshot import fetch_snapshot
 from trtops.release.trust import Seen, TrustedChannel
 
 if TYPE_CHECKING:
@@ -108,6 +109,19 @@ def fetch_proofs(trusted: TrustedChannel, registry: Readable, target: str) -> Re
     return artifact
 
 
+def opened(
+    registry: Readable, root: Root, channel: Channel, now: int, seen: Seen | None = None, *, accepts: str | None = None
+) -> TrustedChannel:
+    """A channel that is held to its environment's snapshot, where the root asks for one; for :func:`fetch`.
+
+    Raises:
+        TrustError: the snapshot was refused (whoever can write to the registry).
+        Unavailable: the registry is away, or the snapshot is gone or has expired.
+    """
+    snapshot = fetch_snapshot(registry, root, channel.environment, now)
+    return TrustedChannel(root, channel, seen, accepts=accepts, snapshot=snapshot)
+
+
 def status(registry: Readable, root: Root, channel: Channel, now: int, seen: Seen | None = None) -> Status:
     """Tell what a channel says now, also where it cannot be trusted.
 
@@ -118,13 +132,13 @@ def status(registry: Readable, root: Root, channel: Channel, now: int, seen: See
     if body is None:
         problem = Unavailable(f"nothing is released to {channel}", where=layout.pointer(channel))
         return Status(channel, "absent", problem=problem)
-    trusted = TrustedChannel(root, channel, seen)
     try:
+        trusted = opened(registry, root, channel, now, seen)
         binding = trusted.update_pointer(body, now)
     except TrustError as error:
         return Status(channel, "untrusted", problem=error)
     except Unavailable as error:
-        return Status(channel, "expired", binding=verify(body, Binding, root).value, problem=error)
+        return _stale(body, root, channel, error)
     engine_body = registry.read(layout.engine_release(channel.engine, binding.engine_release))
     config_body = registry.read(layout.config_release(channel.engine, binding.config_release))
     try:
@@ -133,6 +147,15 @@ def status(registry: Readable, root: Root, channel: Channel, now: int, seen: See
     except (TrustError, Unavailable) as error:
         return Status(channel, "untrusted", binding=binding, problem=error)
     return Status(channel, "released", binding, engine, config)
+
+
+def _stale(body: bytes, root: Root, channel: Channel, problem: Unavailable) -> Status:
+    """What a pointer says that is genuine and not fresh."""
+    try:
+        binding = verify(body, Binding, root, where=layout.pointer(channel)).value
+    except TrustError as error:
+        return Status(channel, "untrusted", problem=error)
+    return Status(channel, "expired", binding=binding, problem=problem)
 
 
 def channels(registry: Documents, environment: str, engine: str | None = None) -> tuple[Channel, ...]:
@@ -200,12 +223,20 @@ def _walk(registry: Readable, root: Root, channel: Channel) -> Iterator[Binding]
 
 
 def _chained(body: bytes, after: Binding, root: Root, name: str) -> Binding:
-    signed = verify(body, Binding, root, where=name)
+    signed = _older(body, root, name)
     before = _placed(signed, after.where, name)
     if signed.digest != after.previous or before.generation != after.generation - 1:
         # Rewritten history: the later binding names the digest and the number of the one before.
         raise TrustError(f"this is not the binding before generation {after.generation}", where=name)
     return before
+
+
+def _older(body: bytes, root: Root, name: str) -> Signed[Binding]:
+    """A binding that a later one names by its digest. A key that was revoked since does not break the chain."""
+    try:
+        return verify(body, Binding, root, where=name)
+    except Revoked:
+        return read_unverified(body, Binding, where=name)
 
 
 def read_binding(body: bytes, root: Root, channel: Channel, name: str) -> Binding:

@@ -3,7 +3,10 @@
 Layout under the home folder (``TRTOPS_HOME``)::
 
     keys/builder.pem  keys/release.pem  keys/channel.pem     PKCS #8, mode 0600
+    keys/root.pem  keys/refresh.pem                          the same, made by ``trtops trust init`` only
+    keys/channel-0123456789ab.pem                            a key that was replaced, by the start of its id
     root.json                                                which keys are trusted; public, for services
+    roots/2.json                                             every signed version of it that this home has made
 
 A private key is never printed, logged, pickled or part of a message; only its id is.
 """
@@ -74,6 +77,9 @@ class Keys(Protocol):
     def root(self) -> Root:
         """The trusted keys."""
 
+    def holds(self, role: Role) -> bool:
+        """Whether there is a key of a role here, without making one."""
+
 
 class KeyStore:
     """Keys of a home folder. Processes that start at once agree on one key a role."""
@@ -89,17 +95,80 @@ class KeyStore:
         return f"KeyStore({str(self._folder)!r}, loaded={sorted(self._signers)})"
 
     def signer(self, role: Role) -> Signer:
-        """The key of a role; made if there is none yet.
+        """The key of a role; made if there is none yet, but for the roles ``root`` and ``refresh``.
+
+        Until a root that trusts a new key takes effect, the old one signs.
 
         Raises:
             StorageError: it could not be read or written (local disk).
-            TrustError: others may read the file, or it holds no ed25519 key (whoever looks after this machine).
+            TrustError: others may read the file, it holds no ed25519 key (whoever looks after this machine), or there
+                is none and it is not one to be made in passing.
         """
+        if role not in ROLES and not self.holds(role):
+            raise TrustError(f"there is no {role} key here", fix="run this where that key is kept")
         if role not in self._signers:
-            self._signers[role] = _load(
-                private_file(self._folder / f"{role}.pem", _new_key), self._folder / f"{role}.pem"
-            )
+            self._signers[role] = self._trusted_one(role)
         return self._signers[role]
+
+    def holds(self, role: Role) -> bool:
+        """Whether there is a key of a role here, without making one."""
+        return self._path(role).exists()
+
+    def made(self, role: Role) -> Signer:
+        """The key of any role; made if there is none yet.
+
+        Raises:
+            StorageError, TrustError: as for :meth:`signer`.
+        """
+        path = self._path(role)
+        return _load(private_file(path, _new_key), path)
+
+    def renewed(self, role: Role) -> Signer:
+        """A new key in place of a role's; the old one is kept beside it, under the start of its id.
+
+        Raises:
+            StorageError, TrustError: as for :meth:`signer`.
+        """
+        path = self._path(role)
+        if path.exists():
+            old = self.made(role)
+            try:
+                path.replace(self._folder / f"{role}-{old.key_id[:12]}.pem")
+            except OSError as error:
+                raise StorageError(f"cannot move the old key: {error.strerror}", where=str(path)) from error
+        self._signers.pop(role, None)
+        return self.made(role)
+
+    def all_signers(self) -> dict[str, Signer]:
+        """Every private key of this home by its id, those of people and those that were replaced, too.
+
+        Raises:
+            StorageError, TrustError: as for :meth:`signer`.
+        """
+        found = (_load(private_file(path, _new_key), path) for path in sorted(self._folder.glob("*.pem")))
+        return {signer.key_id: signer for signer in found}
+
+    def adopt(self, root: Root) -> None:
+        """Trust another root from now on; who calls has verified it.
+
+        Raises:
+            StorageError: it could not be written; the old one is as it was.
+        """
+        write_durably(self._root, [root.canonical_bytes() + b"\n"])
+        self._signers.clear()
+
+    def _trusted_one(self, role: Role) -> Signer:
+        newest = self.made(role)
+        if not self._root.exists():
+            return newest
+        trusted = {key.key_id for key in load_root(self._root).members(role)[0]}
+        if newest.key_id in trusted:
+            return newest
+        older = (_load(private_file(path, _new_key), path) for path in sorted(self._folder.glob(f"{role}-*.pem")))
+        return next((signer for signer in older if signer.key_id in trusted), newest)
+
+    def _path(self, role: Role) -> Path:
+        return self._folder / f"{role}.pem"
 
     def root(self) -> Root:
         """The trusted keys: ``root.json``, made of this folder's own keys if there is none yet.
@@ -116,12 +185,13 @@ class KeyStore:
         return root
 
     def self_made(self) -> bool:
-        """Whether the trusted keys are this folder's own and nobody else's: keys that were made on first use.
+        """Whether all trusted keys are this folder's own and nobody else's: keys that were made on first use.
 
         Raises:
             as :meth:`root`.
         """
-        return self.root() == self._own_root()
+        trusted = self.root().keys.keys()
+        return trusted <= {self.signer(role).key_id for role in ROLES} or trusted <= self.all_signers().keys()
 
     def _own_root(self) -> Root:
         return root_of({role: self.signer(role).public for role in ROLES})
@@ -149,6 +219,10 @@ class KeyRing:
     def root(self) -> Root:
         """The trusted keys."""
         return self._root
+
+    def holds(self, role: Role) -> bool:
+        """Whether this ring has a key of a role."""
+        return role in self._signers
 
 
 def load_root(path: Path) -> Root:

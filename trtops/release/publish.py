@@ -6,15 +6,17 @@ What a publisher leaves behind that lost a race or died are immutable documents 
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from trtops.errors import Conflict, FetchFailed, TrustError, Unavailable
+from trtops.errors import Conflict, FetchFailed, Revoked, TrustError, Unavailable
 from trtops.release import layout
 from trtops.release.assemble import next_binding, refreshed_binding, rollback_binding, same_release
-from trtops.release.documents import Bound
-from trtops.release.envelope import role_of, sign, verify
+from trtops.release.documents import Binding, Bound
+from trtops.release.envelope import read_unverified, role_of, sign, verify
 from trtops.release.fetch import bindings_back_to, bodies, fetch, fetch_proofs, history, read_binding
+from trtops.release.signatures import gathered, short_of
 from trtops.release.trust import TrustedChannel
 
 if TYPE_CHECKING:
@@ -23,7 +25,7 @@ if TYPE_CHECKING:
     from trtops.digest import Digest, Value
     from trtops.policy.verdict import Verdict
     from trtops.release.assemble import Candidate
-    from trtops.release.documents import Binding, Channel, ConfigRelease, EngineRelease
+    from trtops.release.documents import Channel, ConfigRelease, EngineRelease
     from trtops.release.fetch import Documents
     from trtops.release.keys import Keys
     from trtops.release.root import Root
@@ -77,11 +79,18 @@ class _Head:
         raw: the pointer's bytes; None if there is no pointer.
         binding: the one to go on from.
         orphan: without a pointer, the bytes of ``binding`` if the pointer may be made to hold it.
+        revoked: the pointer was signed by a key that was revoked since; ``binding`` is the newest that still counts.
     """
 
     raw: bytes | None
     binding: Binding | None
     orphan: bytes | None = None
+    revoked: bool = False
+
+    @property
+    def settled(self) -> bool:
+        """Whether services can be left with what is there."""
+        return (self.raw is not None and not self.revoked) or self.orphan is not None
 
 
 def publish(
@@ -119,13 +128,16 @@ def publish(
     head = _head(registry, root, channel)
     bound = _reuse(registry, root, channel, head, bundle)
     said = head.binding is not None and bound == head.binding.bound and not _expired(head.binding, now)
-    if head.binding is not None and said and (head.raw is not None or head.orphan is not None):
+    if head.binding is not None and said and head.settled:
         return _settle(registry, channel, head, head.binding)
     if bundle.judged_at is not None:
         _check_unmoved(root, channel, head, bundle.judged_at, now)
     signer = keys.signer("channel")
     binding = next_binding(head.binding, channel, bound, reason=reason, actor=signer.key_id, now=now, lifetime=lifetime)
-    documents = _documents(keys, channel, bundle, binding)
+    documents = gathered(registry, root, _documents(keys, channel, bundle, binding))
+    if few := short_of(root, documents):
+        _leave_to_sign(registry, root, documents)
+        raise few
     _rehearse(root, channel, registry, documents, now)
     _, pointer = documents.pop(layout.pointer(channel))
     for name, (value, body) in documents.items():
@@ -215,18 +227,22 @@ def _head(registry: Documents, root: Root, channel: Channel) -> _Head:
     name = layout.pointer(channel)
     raw = registry.read(name)
     if raw is not None:
-        return _Head(raw, read_binding(raw, root, channel, name))
+        with suppress(Revoked):  # key compromise: an attacker's pointer, or an honest one that nobody takes any more
+            return _Head(raw, read_binding(raw, root, channel, name))
     # Deleted pointer: starting again at generation 1 would be refused by every service that has seen more. (Two first
     # releases of a channel at once look the same: the winner's is then generation 2, which harms nobody.)
     found = []
     for document, body in bodies(registry, layout.bindings(channel)):
-        found.append((read_binding(body, root, channel, document), body))
+        with suppress(Revoked):
+            found.append((read_binding(body, root, channel, document), body))
     if not found:
-        return _Head(None, None)
+        return _Head(raw, None, revoked=raw is not None)
     newest = max(binding.generation for binding, _ in found)
     last = [(binding, body) for binding, body in found if binding.generation == newest]
     binding, body = last[0]
     # Two of one generation: only one was ever pointed to, and nobody knows which. Go on from either, point to none.
+    if raw is not None:
+        return _Head(raw, binding, revoked=True)
     return _Head(None, binding, body if len(last) == 1 else None)
 
 
@@ -305,14 +321,27 @@ def _rehearse(
         fetch_proofs(trusted, overlay, artifact.target)
 
 
+def _leave_to_sign(registry: Documents, root: Root, documents: Mapping[str, tuple[Value, bytes]]) -> None:
+    """Write what holders of other keys have to see before they sign; nothing points to it."""
+    for name, (value, body) in documents.items():
+        if not isinstance(value, Binding):
+            _put(registry, root, name, value, body)
+
+
 def _put(registry: Documents, root: Root, name: str, value: Value, body: bytes) -> None:
     """Write an immutable document. One that others signed counts as written if it says the same and can be trusted."""
     try:
         registry.create(name, body)
     except Conflict:
         there = registry.read(name)
-        if there is None or verify(there, type(value), root, where=name).digest != value.digest():
+        if there is None or read_unverified(there, type(value), where=name).digest != value.digest():
             raise
+        try:
+            verify(there, type(value), root, where=name)
+        except TrustError:
+            # It says the very same and lacks signatures that count: revoked since, or fewer than its tier takes.
+            if body != there:
+                registry.swap(name, body, there)
 
 
 def _expired(binding: Binding, now: int) -> bool:

@@ -6,12 +6,13 @@ from typing import TYPE_CHECKING
 
 from trtops.errors import Conflict, Revoked, TrustError
 from trtops.release import layout
-from trtops.release.documents import ChannelSnapshot, Listed, SealedSecret
-from trtops.release.envelope import sign, verify
+from trtops.release.documents import Binding, ChannelSnapshot, Listed, SealedSecret
+from trtops.release.envelope import read_unverified, sign, verify
 from trtops.release.fetch import channels, read_binding
 from trtops.release.snapshot import key_of
 
 if TYPE_CHECKING:
+    from trtops.release.documents import Channel
     from trtops.release.fetch import Documents
     from trtops.release.keys import Keys
     from trtops.release.root import Root
@@ -90,12 +91,31 @@ def _listed(
             continue
         key = key_of(channel)
         there = listed.get(key)
-        if there is not None and binding.generation < there.generation:
+        if there is not None and binding.generation < there.generation and not _void(registry, root, channel, there):
             what = f"{channel} went back to generation {binding.generation}; it was at {there.generation}"
             wrong.append(TrustError(what, where=where, fix="look who can write to the registry"))
             continue
         listed[key] = Listed(generation=binding.generation, binding=binding.digest())
     return listed, wrong
+
+
+def _void(registry: Documents, root: Root, channel: Channel, listed: Listed) -> bool:
+    """Whether the pointer of before was signed by a key that is revoked now.
+
+    Fast-forward: a stolen channel key that counted a generation up to the sky would be a floor for ever. Only the very
+    document that was listed counts, so that nobody can show another one.
+    """
+    where = layout.binding(channel, listed.binding)
+    body = registry.read(where)
+    if body is None:
+        return False
+    try:
+        verify(body, Binding, root, where=where)
+    except Revoked:
+        return read_unverified(body, Binding, where=where).digest == listed.binding
+    except TrustError:
+        return False
+    return False
 
 
 def _secrets(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from trtops.errors import BuildFailed, InputError, Location
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from trtops.accuracy.values import AccuracyReport
     from trtops.bench.results import Benchmark
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from trtops.evidence import Evidence
     from trtops.policy.verdict import Verdict
     from trtops.release.documents import Binding
+    from trtops.release.root import Root
     from trtops.report.checks import Change, CheckReport, Proposal
     from trtops.report.rows import StageRow
 
@@ -144,6 +145,12 @@ def stages(rows: Sequence[StageRow]) -> str:
         for row in rows
     ]
     return _document("Stages", {"stages": body})
+
+
+def trust(root: Root, held: Iterable[str], published: int | None) -> str:
+    """A root of trust, the ids of keys whose private half is here, and the version that the registry has."""
+    body = {"root": root.model_dump(mode="json"), "held": sorted(held), "published": published}
+    return _document("Trust", body)
 
 
 def bindings(values: Sequence[Binding]) -> str:

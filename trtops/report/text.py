@@ -126,7 +126,7 @@ def _summary(value: Verdict, style: Style) -> str:
     decision = {"allow": "allowed", "warn": "allowed with warnings", "deny": "denied"}[value.decision]
     tone = {"allow": "green", "warn": "yellow", "deny": "red"}[value.decision]
     found = ", ".join(f"{counts[name]} {name}" for name in ("denied", "warning", "info", "waived") if name in counts)
-    rules = f"{_plural(len(value.rules), 'rule')} of stage {value.stage}{f' ({found})' if found else ''}"
+    rules = f"{plural(len(value.rules), 'rule')} of stage {value.stage}{f' ({found})' if found else ''}"
     return (
         f"{visible(value.subject)}: {style.paint(decision, tone, 'bold')} by {rules}; {visible(value.engine)}, "
         f"environment {visible(value.environment)}, policies {value.policies.short}"
@@ -167,7 +167,8 @@ def check_errors(report: CheckReport, style: Style = PLAIN) -> str:
     return "".join(parts)
 
 
-def _plural(count: int, noun: str) -> str:
+def plural(count: int, noun: str) -> str:
+    """Count things in words: ``1 rule``, ``2 rules``."""
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
@@ -195,7 +196,7 @@ def _problem(problem: Problem, style: Style) -> list[str]:
 def accuracy(value: AccuracyReport, style: Style = PLAIN) -> str:
     """The checks, and the worst element always."""
     result = style.paint("equal within tolerance", "green") if value.passed else style.paint("differs", "red", "bold")
-    samples = f"{_plural(value.count, 'sample')} (digest {value.samples.short})"
+    samples = f"{plural(value.count, 'sample')} (digest {value.samples.short})"
     lines = [
         f"accuracy: {result}, on {samples} against {visible(value.reference)}",
         table(tables.accuracy_table(value), style).rstrip("\n"),

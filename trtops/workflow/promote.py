@@ -82,6 +82,7 @@ def promote(workspace: Workspace, folder: Path, source: str, gate: Gate) -> Prom
     from trtops.workflow.check import check
     from trtops.workflow.gate import Move, judge_release, refuse
     from trtops.workflow.release import Released, channel_of, config_of, current, lifetime_of
+    from trtops.workflow.trust import keep_fresh
 
     if source == workspace.environment:
         raise InputError(f"it is in {source} already", fix="name another environment with --to")
@@ -119,6 +120,7 @@ def promote(workspace: Workspace, folder: Path, source: str, gate: Gate) -> Prom
         reason=reason,
         has_artifact=workspace.store.has,
     )
+    keep_fresh(workspace)
     released = Released(published, taken.release, verdict)
     return Promoted(source, taken.generation, released, (*verdicts, verdict))
 

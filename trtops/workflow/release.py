@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from trtops.errors import Denied, InputError, TrtopsError, Unavailable
+from trtops.errors import Denied, InputError, Revoked, TrtopsError, Unavailable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from trtops.policy.gate import Gate
     from trtops.policy.verdict import Verdict
     from trtops.registry.port import Registry
-    from trtops.release.documents import Binding, Channel, ConfigRelease, EngineRelease
+    from trtops.release.documents import Binding, Channel, ChannelSnapshot, ConfigRelease, EngineRelease
     from trtops.release.fetch import Status
     from trtops.release.publish import Published
     from trtops.spec.engine import RuntimeConfig
@@ -69,18 +69,17 @@ def channel_of(workspace: Workspace, engine: str, name: str = "stable") -> Chann
 
 
 def current(workspace: Workspace, registry: Registry, channel: Channel) -> Current | None:
-    """What the channel names; None if nothing was released or the pointer has expired.
+    """What the channel names; None if nothing was released, the pointer has expired, or its key was revoked.
 
     Raises:
         TrustError: what it names is forged.
     """
-    from trtops.release.fetch import fetch
-    from trtops.release.trust import TrustedChannel
+    from trtops.release.fetch import fetch, opened
 
-    trusted = TrustedChannel(workspace.keys.root(), channel)
+    now = workspace.now()
     try:
-        fetch(trusted, registry, workspace.now())
-    except Unavailable:
+        trusted = fetch(opened(registry, workspace.keys.root(), channel, now), registry, now)
+    except (Revoked, Unavailable):
         return None
     return Current(trusted.binding, trusted.engine_release, trusted.config_release)
 
@@ -211,6 +210,7 @@ def release(
     from trtops.release.assemble import Candidate, config_release, engine_release
     from trtops.release.publish import Bundle, publish
     from trtops.workflow.gate import Move, judge_release, refuse
+    from trtops.workflow.trust import keep_fresh
     from trtops.workflow.workspace import commit_of
 
     refuse_denied(checked, judged)
@@ -257,6 +257,7 @@ def release(
         lifetime=lifetime_of(workspace),
         has_artifact=workspace.store.has,
     )
+    keep_fresh(workspace)
     return Released(published, made, verdict)
 
 
@@ -312,12 +313,13 @@ def rollback(workspace: Workspace, engine: str, to: int | None) -> Binding:
     """
     from trtops.release import layout
     from trtops.release.publish import rollback as bring_back
+    from trtops.workflow.trust import keep_fresh
 
     registry = workspace.registry()
     channel = channel_of(workspace, engine)
     if registry.read(layout.pointer(channel)) is None:
         raise nothing_released(workspace, registry, engine)
-    return bring_back(
+    binding = bring_back(
         registry,
         workspace.keys,
         channel,
@@ -326,26 +328,58 @@ def rollback(workspace: Workspace, engine: str, to: int | None) -> Binding:
         lifetime=lifetime_of(workspace),
         has_artifact=workspace.store.has,
     )
+    keep_fresh(workspace)
+    return binding
 
 
-def refresh(workspace: Workspace, engine: str | None) -> tuple[Binding, ...]:
+@dataclass(frozen=True)
+class Refreshed:
+    """What ``trtops registry refresh`` did.
+
+    Attributes:
+        bindings: what the channels say now, each in a generation of its own; empty where a snapshot did it.
+        snapshot: of all channels, where the root has a refresh key.
+        problems: pointers and secrets that were left out of it, and why.
+    """
+
+    bindings: tuple[Binding, ...] = ()
+    snapshot: ChannelSnapshot | None = None
+    problems: tuple[TrtopsError, ...] = ()
+
+
+def refresh(workspace: Workspace, engine: str | None) -> Refreshed:
     """Let every channel of the environment say what it says for longer, expired ones too.
 
+    Where the root has a refresh key, that key signs a snapshot of all channels and no pointer moves; elsewhere the
+    channel key signs new generations.
+
     Raises:
-        InputError: nothing is released, or the settings let no pointer expire.
+        InputError: nothing is released, the settings let no pointer expire, or one engine is named where a snapshot of
+            all is taken.
         Conflict, StorageError, TrustError, Unavailable: the registry.
     """
     from trtops.release.fetch import channels
     from trtops.release.publish import refresh as extend
+    from trtops.release.refresh import refresh_snapshot
 
     lifetime = lifetime_of(workspace)
+    if workspace.keys.root().refreshed:
+        if engine is not None:
+            raise InputError("here one snapshot keeps all channels fresh", fix="leave the engine out")
+        return Refreshed(
+            (),
+            *refresh_snapshot(
+                workspace.registry(), workspace.keys, workspace.environment, now=workspace.now(), lifetime=lifetime
+            ),
+        )
     if lifetime is None:
         raise InputError("pointers never expire here", fix="set `expires` (days) in trtops.toml, or TRTOPS_EXPIRES")
     registry = workspace.registry()
     found = channels(registry, workspace.environment, engine)
     if not found:
         raise nothing_released(workspace, registry, engine or "anything")
-    return tuple(extend(registry, workspace.keys, one, now=workspace.now(), lifetime=lifetime) for one in found)
+    moved = tuple(extend(registry, workspace.keys, one, now=workspace.now(), lifetime=lifetime) for one in found)
+    return Refreshed(moved)
 
 
 def nothing_released(workspace: Workspace, registry: Registry, engine: str) -> InputError:

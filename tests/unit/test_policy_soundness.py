@@ -105,6 +105,13 @@ def test_what_could_pass_by_accident(body: str, expected: list[tuple[str, int]])
     assert sorted(found(body)) == sorted(expected)
 
 
+def test_values_through_imports_are_written_out_too() -> None:
+    text = "package trtops.spec.probe\nimport data.trtops.lib.facts\nx := {facts.a, facts.b[facts.c], input.facts.d}\n"
+    (module,) = parse([file("policies/spec/probe/rule.rego", text)])
+    full = "data.trtops.lib.facts"
+    assert module.expanded() == text.replace("{facts.a, facts.b[facts.c]", f"{{{full}.a, {full}.b[{full}.c]")
+
+
 def test_calls_through_imports_are_written_out_for_regorus() -> None:
     lines = [
         "package trtops.spec.probe",

@@ -121,23 +121,29 @@ class Module:
         return self.file.at(before.count(b"\n") + 1, len(before[start:].decode("utf-8", "replace")) + 1)
 
     def expanded(self) -> str:
-        """The text with every call through an import written out, for regorus, which does not look them up there.
+        """The text with everything through an import of data written out, for regorus.
 
-        ``facts.at(path)`` becomes ``data.trtops.lib.facts.at(path)``: the same function by its full name, the same
-        lines.
+        It does not look calls up there, and for a value it evaluates the whole package that the import names.
+        ``facts.at(path)`` becomes ``data.trtops.lib.facts.at(path)``: the same by its full name, the same lines.
         """
         pieces: list[bytes] = []
         done = 0
-        for offset, name in sorted(self._imported_calls()):
+        for offset, name in sorted(self._imported()):
             pieces += [self._bytes[done:offset], ".".join(self.imports[name]).encode()]
             done = offset + len(name.encode())
         return b"".join([*pieces, self._bytes[done:]]).decode()
 
-    def _imported_calls(self) -> Iterator[tuple[int, str]]:
-        for call in self.calls:
-            name = call.name.partition(".")[0]
-            if self.imports.get(name, ("",))[0] == "data" and self._bytes[call.offset :].startswith(name.encode()):
-                yield call.offset, name
+    def _imported(self) -> Iterator[tuple[int, str]]:
+        """Offset and alias of what is called or read through an import of data.
+
+        A name that stands alone anywhere may be a variable that hides the import: nothing is read through it, then.
+        """
+        alone = {reference.root for reference in self.references if not reference.segments}
+        used = {(call.offset, call.name.partition(".")[0]) for call in self.calls}
+        used |= {(read.offset, read.root) for read in self.references if read.root not in alone}
+        for offset, name in used:
+            if self.imports.get(name, ("",))[0] == "data" and self._bytes[offset:].startswith(name.encode()):
+                yield offset, name
 
     def resolve(self, name: str) -> str:
         """The full path of a name: an import's alias replaced, a rule of this package under ``data``."""

@@ -27,6 +27,9 @@ needs[field] := [
 	some field, setting in settings
 }
 
+# Findings for a field that is not what rules need, in either document.
+broken[field] := facts.malformed(need) if some field, need in needs
+
 settings := {
 	"max_batch": {"kind": "count", "override": "count?", "path": ["batching", "max_batch"]},
 	"preferred": {"kind": "list of counts", "override": "list of counts?", "path": ["batching", "preferred"]},

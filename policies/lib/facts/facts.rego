@@ -28,15 +28,27 @@ map(path) := value if {
 	is_object(value)
 }
 
+# Lists that many rules walk, read once a document.
+targets := list(["facts", "targets"])
+
+sources := list(["facts", "sources"])
+
+plugins := list(["facts", "plugins"])
+
+# Findings for such a list that is none, or that holds anything but objects.
+unknown_targets := malformed([{"fact": ["facts", "targets"], "kind": "list of maps", "path": ["targets"]}])
+
+unknown_sources := malformed([{"fact": ["facts", "sources"], "kind": "list of maps", "path": ["model"]}])
+
 # Findings for facts that are not what a rule needs. A need is {"fact": path in the input, "kind": one of those below,
 # "path": where it stands in the author's document}, with "document" where that is another than the engine's.
 malformed(needs) := {finding |
 	some need in needs
 	value := object.get(input, need.fact, missing)
 	kind := object.get(need, "kind", "known")
-	enough := object.get(types, kind, set())
-	not type_name(value) in enough
-	not is_refined(value, kind)
+	not types[kind][type_name(value)]
+	not is_whole(value, kind)
+	not is_listed(value, kind)
 	finding := placed(describe(need.fact, value, kind), need.path, need)
 }
 
@@ -48,9 +60,9 @@ malformed_each(within, wants) := {finding |
 	some want in wants
 	value := object.get(element, want.fact, missing)
 	kind := object.get(want, "kind", "known")
-	enough := object.get(types, kind, set())
-	not type_name(value) in enough
-	not is_refined(value, kind)
+	not types[kind][type_name(value)]
+	not is_whole(value, kind)
+	not is_listed(value, kind)
 	path := array.concat(array.concat(within.path, [index]), want.path)
 	finding := placed(describe(want.fact, value, kind), path, within)
 }
@@ -81,18 +93,20 @@ spelled(kind) := sprintf("a %s", [kind]) if not endswith(kind, "?")
 
 # Whether a value is of a kind: its type is enough, or it is a whole number, or its elements are of a type. A kind that
 # ends in "?" takes null as well.
-is_kind(value, kind) if type_name(value) in types[kind]
+is_kind(value, kind) if types[kind][type_name(value)]
 
-is_kind(value, kind) if is_refined(value, kind)
+is_kind(value, kind) if is_whole(value, kind)
 
-is_refined(value, kind) if {
+is_kind(value, kind) if is_listed(value, kind)
+
+is_whole(value, kind) if {
 	is_number(value)
 	value >= least[kind]
 	value <= 9007199254740991
 	floor(value) == value
 }
 
-is_refined(value, kind) if {
+is_listed(value, kind) if {
 	is_array(value)
 	elements := element_types[kind]
 	every element in value {
@@ -100,7 +114,7 @@ is_refined(value, kind) if {
 	}
 }
 
-is_refined(value, kind) if {
+is_listed(value, kind) if {
 	is_array(value)
 	kind in {"list of counts", "list of counts?"}
 	every element in value {

@@ -14,9 +14,7 @@ package trtops.source.hosts_allowed
 import data.trtops.lib.facts
 import data.trtops.lib.sources
 
-needs := [{"fact": ["facts", "sources"], "kind": "list of maps", "path": ["model"]}]
-
-findings contains finding if some finding in facts.malformed(needs)
+findings contains finding if some finding in facts.unknown_sources
 
 findings contains finding if {
 	some finding in facts.malformed_each(
@@ -31,7 +29,7 @@ findings contains {
 	"message": sprintf("host %s is not allowed for the %s", [sources.text_of(link, "host"), sources.role(source)]),
 	"path": sources.path(source),
 } if {
-	some source in facts.list(["facts", "sources"])
+	some source in facts.sources
 	some link in sources.links(source)
 	not local(link)
 	not listed(link)
@@ -41,7 +39,7 @@ findings contains {
 	"message": sprintf("the port of %s is not the scheme's own", [sources.text_of(link, "host")]),
 	"path": sources.path(source),
 } if {
-	some source in facts.list(["facts", "sources"])
+	some source in facts.sources
 	some link in sources.links(source)
 	not facts.part(link, ["port"]) in {null, 443}
 }

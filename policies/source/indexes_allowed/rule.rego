@@ -41,7 +41,7 @@ findings contains {"message": "which package index would be asked is not known",
 
 # Sources that would ask an index.
 asking := {sources.path(source) |
-	some source in facts.list(["facts", "sources"])
+	some source in facts.sources
 	some link in sources.links(source)
 	link.scheme == "pypi"
 }

@@ -25,13 +25,13 @@ findings contains {
 	"message": sprintf("the URI of the %s carries credentials", [sources.role(source)]),
 	"path": sources.path(source),
 } if {
-	some source in facts.list(["facts", "sources"])
+	some source in facts.sources
 	some link in sources.links(source)
 	link.has_credentials != false
 }
 
 findings contains finding if {
-	some index, source in facts.list(["facts", "sources"])
+	some index, source in facts.sources
 	some place, link in sources.links(source)
 	not facts.is_kind(facts.part(link, ["has_credentials"]), "boolean")
 	finding := {

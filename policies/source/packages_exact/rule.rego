@@ -14,9 +14,7 @@ package trtops.source.packages_exact
 import data.trtops.lib.facts
 import data.trtops.lib.sources
 
-needs := [{"fact": ["facts", "sources"], "kind": "list of maps", "path": ["model"]}]
-
-findings contains finding if some finding in facts.malformed(needs)
+findings contains finding if some finding in facts.unknown_sources
 
 findings contains finding if {
 	some finding in facts.malformed_each(
@@ -54,7 +52,7 @@ findings contains {
 
 # A source by `pypi:` without a readable package is in here as well, as one that is not exact.
 packages := {source |
-	some source in facts.list(["facts", "sources"])
+	some source in facts.sources
 	some link in sources.links(source)
 	link.scheme == "pypi"
 }

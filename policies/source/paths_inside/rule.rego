@@ -15,9 +15,7 @@ import data.trtops.lib.environments
 import data.trtops.lib.facts
 import data.trtops.lib.sources
 
-needs := [{"fact": ["facts", "sources"], "kind": "list of maps", "path": ["model"]}]
-
-findings contains finding if some finding in facts.malformed(needs)
+findings contains finding if some finding in facts.unknown_sources
 
 findings contains finding if {
 	some finding in facts.malformed_each(
@@ -33,7 +31,7 @@ findings contains {
 	"message": sprintf("the path of the %s leaves the folder of the engine", [sources.role(source)]),
 	"path": sources.path(source),
 } if {
-	some source in facts.list(["facts", "sources"])
+	some source in facts.sources
 	source.escapes == true
 }
 
@@ -41,7 +39,7 @@ findings contains {
 	"message": sprintf("the path of the %s is absolute, which is not allowed here", [sources.role(source)]),
 	"path": sources.path(source),
 } if {
-	some source in facts.list(["facts", "sources"])
+	some source in facts.sources
 	source.absolute == true
 	not absolute_allowed
 }

@@ -32,7 +32,7 @@ findings contains {
 	"message": sprintf("plugin library %s is not pinned by a digest", [plugin.library]),
 	"path": ["builder", "plugins", index, "library"],
 } if {
-	some index, plugin in facts.list(["facts", "plugins"])
+	some index, plugin in facts.plugins
 	is_string(plugin.library)
 	plugin.sha256 == null
 }
@@ -41,7 +41,7 @@ findings contains {
 	"message": sprintf("plugin library %s with digest %s was not reviewed", [plugin.library, plugin.sha256]),
 	"path": ["builder", "plugins", index, "sha256"],
 } if {
-	some index, plugin in facts.list(["facts", "plugins"])
+	some index, plugin in facts.plugins
 	is_string(plugin.library)
 	is_string(plugin.sha256)
 	not reviewed(plugin)
@@ -51,7 +51,7 @@ findings contains {
 	"message": sprintf("plugin %s is none of those that are allowed by name", [plugin.name]),
 	"path": ["builder", "plugins", index, "name"],
 } if {
-	some index, plugin in facts.list(["facts", "plugins"])
+	some index, plugin in facts.plugins
 	plugin.library == null
 	is_string(plugin.name)
 	not builtin(plugin)
@@ -68,7 +68,7 @@ findings contains {
 	"message": "the plugin has neither a name nor a library",
 	"path": ["builder", "plugins", index],
 } if {
-	some index, plugin in facts.list(["facts", "plugins"])
+	some index, plugin in facts.plugins
 	plugin.library == null
 	plugin.name == null
 }

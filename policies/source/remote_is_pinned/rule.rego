@@ -14,9 +14,7 @@ package trtops.source.remote_is_pinned
 import data.trtops.lib.facts
 import data.trtops.lib.sources
 
-needs := [{"fact": ["facts", "sources"], "kind": "list of maps", "path": ["model"]}]
-
-findings contains finding if some finding in facts.malformed(needs)
+findings contains finding if some finding in facts.unknown_sources
 
 findings contains finding if {
 	some finding in facts.malformed_each(
@@ -32,7 +30,7 @@ findings contains {
 	"message": sprintf("the %s comes from elsewhere, and no digest pins it", [sources.role(source)]),
 	"path": sources.path(source),
 } if {
-	some source in facts.list(["facts", "sources"])
+	some source in facts.sources
 	source.local == false
 	not pinned(source)
 }

@@ -15,9 +15,7 @@ package trtops.source.schemes_allowed
 import data.trtops.lib.facts
 import data.trtops.lib.sources
 
-needs := [{"fact": ["facts", "sources"], "kind": "list of maps", "path": ["model"]}]
-
-findings contains finding if some finding in facts.malformed(needs)
+findings contains finding if some finding in facts.unknown_sources
 
 findings contains finding if {
 	some finding in facts.malformed_each(
@@ -30,14 +28,14 @@ findings contains finding if {
 }
 
 findings contains {"message": "where the model comes from is not known", "path": ["model", "source"]} if {
-	count([source | some source in facts.list(["facts", "sources"]); source.role == "model"]) == 0
+	count([source | some source in facts.sources; source.role == "model"]) == 0
 }
 
 findings contains {
 	"message": sprintf("the source of the %s is no URI that can be read without doubt", [sources.role(source)]),
 	"path": sources.path(source),
 } if {
-	some source in facts.list(["facts", "sources"])
+	some source in facts.sources
 	is_object(source)
 	not readable(source)
 }
@@ -50,7 +48,7 @@ findings contains {
 	]),
 	"path": sources.path(source),
 } if {
-	some source in facts.list(["facts", "sources"])
+	some source in facts.sources
 	some link in sources.links(source)
 	not allowed(link)
 }

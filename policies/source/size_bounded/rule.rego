@@ -16,9 +16,7 @@ import data.trtops.lib.limits
 import data.trtops.lib.sources
 import data.trtops.lib.text
 
-needs := [{"fact": ["facts", "sources"], "kind": "list of maps", "path": ["model"]}]
-
-findings contains finding if some finding in facts.malformed(needs)
+findings contains finding if some finding in facts.unknown_sources
 
 findings contains finding if {
 	some finding in facts.malformed_each(
@@ -38,7 +36,7 @@ findings contains {
 	]),
 	"path": sources.path(source),
 } if {
-	some source in facts.list(["facts", "sources"])
+	some source in facts.sources
 	size := source.size_bytes
 	facts.is_count(size)
 	not facts.at_most(size, limits.bytes("model_mib"))
@@ -48,6 +46,6 @@ findings contains {
 	"message": sprintf("the file of the %s is empty", [sources.role(source)]),
 	"path": sources.path(source),
 } if {
-	some source in facts.list(["facts", "sources"])
+	some source in facts.sources
 	source.size_bytes == 0
 }

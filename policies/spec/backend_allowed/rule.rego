@@ -14,9 +14,7 @@ package trtops.spec.backend_allowed
 import data.trtops.lib.environments
 import data.trtops.lib.facts
 
-needs := [{"fact": ["facts", "targets"], "kind": "list of maps", "path": ["targets"]}]
-
-findings contains finding if some finding in facts.malformed(needs)
+findings contains finding if some finding in facts.unknown_targets
 
 findings contains finding if {
 	some finding in facts.malformed_each(
@@ -32,7 +30,7 @@ findings contains {
 	"message": sprintf("backend %s is not allowed here; allowed are %s", [backend, concat(", ", allowed)]),
 	"path": ["targets", index, "backend"],
 } if {
-	some index, target in facts.list(["facts", "targets"])
+	some index, target in facts.targets
 	backend := target.backend
 	is_string(backend)
 	not backend in allowed
@@ -42,7 +40,7 @@ findings contains {
 	"message": sprintf("%s %s is not looked after", [target.backend, target.version]),
 	"path": ["targets", index, "version"],
 } if {
-	some index, target in facts.list(["facts", "targets"])
+	some index, target in facts.targets
 	is_string(target.version)
 	target.backend in allowed
 	not maintained(target)

@@ -15,12 +15,11 @@ import data.trtops.lib.batching
 import data.trtops.lib.facts
 import data.trtops.lib.text
 
-needs := array.concat(
-	batching.needs.max_batch,
-	[{"fact": ["facts", "benchmark", "batch_sizes"], "kind": "list of counts", "path": ["benchmark", "batch_sizes"]}],
-)
+needs := [{"fact": ["facts", "benchmark", "batch_sizes"], "kind": "list of counts", "path": ["benchmark", "batch_sizes"]}]
 
 findings contains finding if some finding in facts.malformed(needs)
+
+findings contains finding if some finding in batching.broken.max_batch
 
 findings contains {
 	"message": sprintf("max_batch is %s, and the benchmark measures %s", [text.number(rows), measured]),

@@ -14,9 +14,7 @@ package trtops.spec.gpu_allowed
 import data.trtops.lib.facts
 import data.trtops.lib.text
 
-needs := [{"fact": ["facts", "targets"], "kind": "list of maps", "path": ["targets"]}]
-
-findings contains finding if some finding in facts.malformed(needs)
+findings contains finding if some finding in facts.unknown_targets
 
 findings contains finding if {
 	some finding in facts.malformed_each(
@@ -32,7 +30,7 @@ findings contains {
 	"message": sprintf("%s with compute capability %s is no GPU of the fleet", [named(gpu), capability(gpu)]),
 	"path": ["targets", index, "gpu"],
 } if {
-	some index, target in facts.list(["facts", "targets"])
+	some index, target in facts.targets
 	gpu := target.gpu
 	is_object(gpu)
 	not known(gpu)
@@ -42,7 +40,7 @@ findings contains {
 	"message": sprintf("compute capability %s is none of the fleet", [capability(target)]),
 	"path": ["targets", index, "compute_capability"],
 } if {
-	some index, target in facts.list(["facts", "targets"])
+	some index, target in facts.targets
 	target.compute_capability != null
 	not capability(target) in {allowed | some allowed in data.gpus.compute_capabilities}
 }
@@ -51,7 +49,7 @@ findings contains {
 	"message": sprintf("%s runs on a GPU, and the target names none", [target.id]),
 	"path": ["targets", index],
 } if {
-	some index, target in facts.list(["facts", "targets"])
+	some index, target in facts.targets
 	target.needs_gpu != false
 	target.gpu == null
 	target.compute_capability == null

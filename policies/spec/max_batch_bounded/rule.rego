@@ -16,9 +16,7 @@ import data.trtops.lib.facts
 import data.trtops.lib.limits
 import data.trtops.lib.text
 
-needs := batching.needs.max_batch
-
-findings contains finding if some finding in facts.malformed(needs)
+findings contains finding if some finding in batching.broken.max_batch
 
 findings contains facts.placed(
 	sprintf("max_batch is %s, tier %s allows %s", [

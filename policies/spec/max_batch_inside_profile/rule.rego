@@ -16,12 +16,11 @@ import data.trtops.lib.facts
 import data.trtops.lib.preflight
 import data.trtops.lib.text
 
-needs := array.concat(
-	batching.needs.max_batch,
-	[{"fact": ["facts", "profiles"], "kind": "list of maps", "path": ["profiles"]}],
-)
+needs := [{"fact": ["facts", "profiles"], "kind": "list of maps", "path": ["profiles"]}]
 
 findings contains finding if some finding in facts.malformed(needs)
+
+findings contains finding if some finding in batching.broken.max_batch
 
 findings contains facts.placed(
 	sprintf("max_batch is %s, which no profile takes (%s)", [text.number(rows), batching.ranges]),

@@ -16,12 +16,13 @@ import data.trtops.lib.facts
 import data.trtops.lib.preflight
 import data.trtops.lib.text
 
-needs := array.concat(
-	array.concat(batching.needs.preferred, batching.needs.max_batch),
-	[{"fact": ["facts", "profiles"], "kind": "list of maps", "path": ["profiles"]}],
-)
+needs := [{"fact": ["facts", "profiles"], "kind": "list of maps", "path": ["profiles"]}]
 
 findings contains finding if some finding in facts.malformed(needs)
+
+findings contains finding if some finding in batching.broken.preferred
+
+findings contains finding if some finding in batching.broken.max_batch
 
 findings contains facts.placed(
 	sprintf("preferred size %s is above max_batch, which is %s", [text.number(rows), text.number(largest)]),

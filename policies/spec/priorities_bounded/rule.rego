@@ -15,9 +15,7 @@ import data.trtops.lib.facts
 import data.trtops.lib.limits
 import data.trtops.lib.text
 
-needs := batching.needs.priorities
-
-findings contains finding if some finding in facts.malformed(needs)
+findings contains finding if some finding in batching.broken.priorities
 
 findings contains facts.placed(
 	sprintf("there are %s priority levels, tier %s allows 1 to %s", [

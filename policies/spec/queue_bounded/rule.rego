@@ -17,12 +17,11 @@ import data.trtops.lib.facts
 import data.trtops.lib.limits
 import data.trtops.lib.text
 
-needs := array.concat(
-	array.concat(batching.needs.queue_max_size, batching.needs.queue_timeout_us),
-	batching.needs.max_queue_delay_us,
-)
+findings contains finding if some finding in batching.broken.queue_max_size
 
-findings contains finding if some finding in facts.malformed(needs)
+findings contains finding if some finding in batching.broken.queue_timeout_us
+
+findings contains finding if some finding in batching.broken.max_queue_delay_us
 
 findings contains facts.placed(
 	sprintf("the queue takes %s requests, tier %s allows %s", [

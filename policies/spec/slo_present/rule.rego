@@ -14,9 +14,7 @@ package trtops.spec.slo_present
 import data.trtops.lib.facts
 import data.trtops.lib.limits
 
-needs := [{"fact": ["facts", "targets"], "kind": "list of maps", "path": ["targets"]}]
-
-findings contains finding if some finding in facts.malformed(needs)
+findings contains finding if some finding in facts.unknown_targets
 
 findings contains finding if {
 	some finding in facts.malformed_each(
@@ -30,7 +28,7 @@ findings contains {
 	"path": ["targets", index, "slo"],
 } if {
 	not limits.current.slo_required == false
-	some index, target in facts.list(["facts", "targets"])
+	some index, target in facts.targets
 	target.needs_gpu == true
 	not states(target)
 }

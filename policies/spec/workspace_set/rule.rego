@@ -36,7 +36,7 @@ findings contains {
 }
 
 needing := [target.id |
-	some target in facts.list(["facts", "targets"])
+	some target in facts.targets
 	target.needs_gpu == true
 	is_string(target.id)
 ]

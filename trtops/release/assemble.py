@@ -19,10 +19,13 @@ from trtops.release.documents import (
     Provenance,
     ReleasedArtifact,
 )
+from trtops.release.rollout import because, brought_back, candidate_of, stable_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from trtops.digest import Digest
+    from trtops.release.rollout import Pair
     from trtops.spec.engine import EngineSpec, RuntimeConfig
 
 
@@ -184,35 +187,67 @@ def next_binding(
     )
 
 
-def rollback_binding(
-    history: Sequence[Binding], to: int | None, *, actor: str, now: int, lifetime: int | None = None
-) -> Binding:
-    """The binding that brings back what an earlier generation bound, as a new generation.
+def rollback_target(history: Sequence[Binding], to: int | None) -> tuple[Pair, str]:
+    """What a rollback brings back, and its reason in words.
 
     Args:
         history: bindings of a channel, newest first.
-        to: the generation to bring back; None: the newest that bound something else than the present one.
-        actor: key id that moves it.
-        now: epoch seconds.
-        lifetime: seconds after which it expires; None: never.
+        to: the generation whose stable release is wanted; None: the present stable release, if a rollout is open beside
+            it, else the newest that differs from it and is not in quarantine.
 
     Raises:
         InputError: there is no such generation, or it binds what runs already.
     """
     present, *before = history
+    running, alone = stable_of(present), candidate_of(present) is None
+    if to is None and not alone:
+        return running, "rollback to the stable release"
     if to is None:
-        wanted = next((binding for binding in before if binding.bound != present.bound), None)
+        barred = set(present.rejected)
+        others = (one for one in before if stable_of(one) != running)
+        wanted = next((one for one in others if not barred & {one.engine_release, one.config_release}), None)
     else:
         wanted = next((binding for binding in history if binding.generation == to), None)
     fix = "see trtops history for the generations that there are"
     if wanted is None:
         what = "has never run anything else" if to is None else f"has no generation {to}"
         raise InputError(f"{present.where} {what} to go back to", fix=fix)
-    if wanted.bound == present.bound:
+    if alone and stable_of(wanted) == running:
         what = f"generation {wanted.generation} of {present.where} binds what runs already"
         raise InputError(f"{what} (generation {present.generation})", fix=fix)
-    reason = f"rollback to generation {wanted.generation}"
-    return next_binding(present, present.where, wanted.bound, reason=reason, actor=actor, now=now, lifetime=lifetime)
+    return stable_of(wanted), f"rollback to generation {wanted.generation}"
+
+
+def rollback_binding(
+    history: Sequence[Binding],
+    to: int | None,
+    *,
+    actor: str,
+    now: int,
+    lifetime: int | None = None,
+    artifacts: Sequence[Digest] = (),
+    reject: str | None = None,
+) -> Binding:
+    """The binding that brings back what an earlier generation bound, as a new generation.
+
+    Args:
+        history: bindings of a channel, newest first.
+        to: as for :func:`rollback_target`.
+        actor: key id that moves it.
+        now: epoch seconds.
+        lifetime: seconds after which it expires; None: never.
+        artifacts: of what goes into quarantine, less those of what it goes back to.
+        reject: why what runs now goes into quarantine; None: it does not, unless it is an open rollout's candidate.
+
+    Raises:
+        InputError: there is no such generation, or it binds what runs already.
+    """
+    wanted, reason = rollback_target(history, to)
+    present = history[0]
+    bound = brought_back(present.bound, wanted, artifacts, reject=reject is not None)
+    return next_binding(
+        present, present.where, bound, reason=because(reason, reject or ""), actor=actor, now=now, lifetime=lifetime
+    )
 
 
 def refreshed_binding(present: Binding, *, actor: str, now: int, lifetime: int | None) -> Binding:

@@ -12,10 +12,17 @@ from typing import TYPE_CHECKING
 
 from trtops.errors import Conflict, FetchFailed, Revoked, TrustError, Unavailable
 from trtops.release import layout
-from trtops.release.assemble import next_binding, refreshed_binding, rollback_binding, same_release
-from trtops.release.documents import Binding, Bound
+from trtops.release.assemble import (
+    next_binding,
+    refreshed_binding,
+    rollback_binding,
+    rollback_target,
+    same_release,
+)
+from trtops.release.documents import Binding, EngineRelease
 from trtops.release.envelope import read_unverified, role_of, sign, verify
-from trtops.release.fetch import bindings_back_to, bodies, fetch, fetch_proofs, history, read_binding
+from trtops.release.fetch import bindings_back_to, bodies, fetch_arm, fetch_proofs, history, read_binding
+from trtops.release.rollout import Held, Pair, candidate_of, check_admitted, released, stable_of
 from trtops.release.signatures import gathered, short_of
 from trtops.release.trust import TrustedChannel
 
@@ -25,10 +32,12 @@ if TYPE_CHECKING:
     from trtops.digest import Digest, Value
     from trtops.policy.verdict import Verdict
     from trtops.release.assemble import Candidate
-    from trtops.release.documents import Channel, ConfigRelease, EngineRelease
+    from trtops.release.documents import Channel, ConfigRelease
     from trtops.release.fetch import Documents
     from trtops.release.keys import Keys
+    from trtops.release.rollout import Moved
     from trtops.release.root import Root
+    from trtops.spec.engine import RolloutPlan
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +53,7 @@ class Bundle:
             is signed here.
         judged_at: the channel's generation when policies compared this with what was released (0: nothing). A channel
             that has moved since is not what they compared it with. None: nothing was compared.
+        rollout: how it reaches a channel in which something else runs; None: at once.
     """
 
     engine_release: EngineRelease
@@ -52,6 +62,7 @@ class Bundle:
     candidates: tuple[Candidate, ...]
     signed: Mapping[Digest, bytes]
     judged_at: int | None = None
+    rollout: RolloutPlan | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,15 +71,17 @@ class Published:
 
     Attributes:
         generation: of the channel, now.
-        release: digest of the engine release that the channel names.
+        release: digest of the engine release that the channel names, as its stable one or as its candidate.
         config: digest of the config release.
         new: False if the channel said the same already and nothing was written.
+        rollout: whether it is the candidate of a rollout that is open.
     """
 
     generation: int
     release: Digest
     config: Digest
     new: bool
+    rollout: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +131,9 @@ def publish(
 
     Raises:
         Conflict: somebody else moved the channel meanwhile; says who and to which generation. Nothing is lost.
+        Denied: it was aborted before and is in quarantine.
         FetchFailed: the store lacks an artifact of the release.
+        InputError: a rollout of something else is open.
         StorageError: the registry could not write. The channel is as it was.
         TrustError: what is in the registry is forged, or the own keys are not trusted by the own root.
         Unavailable: the registry is away.
@@ -126,24 +141,35 @@ def publish(
     _check_store(bundle.engine_release, has_artifact)
     root = keys.root()
     head = _head(registry, root, channel)
-    bound = _reuse(registry, root, channel, head, bundle)
-    said = head.binding is not None and bound == head.binding.bound and not _expired(head.binding, now)
-    if head.binding is not None and said and head.settled:
-        return _settle(registry, channel, head, head.binding)
+    wanted = _reuse(registry, root, channel, head, bundle)
+    present = head.binding.bound if head.binding is not None else None
+    if present is not None:
+        check_admitted(present.rejected, bundle.engine_release, wanted)
+    bound = released(present, wanted, bundle.rollout, now)
+    if head.binding is not None and bound is None:
+        if not _expired(head.binding, now) and head.settled:
+            return _settle(registry, channel, head, head.binding, wanted)
+        bound = head.binding.bound
+    assert bound is not None  # noqa: S101 - a channel that binds nothing says nothing already
     if bundle.judged_at is not None:
         _check_unmoved(root, channel, head, bundle.judged_at, now)
     signer = keys.signer("channel")
     binding = next_binding(head.binding, channel, bound, reason=reason, actor=signer.key_id, now=now, lifetime=lifetime)
-    documents = gathered(registry, root, _documents(keys, channel, bundle, binding))
+    documents = gathered(registry, root, _documents(keys, channel, bundle, wanted, binding))
     if few := short_of(root, documents):
         _leave_to_sign(registry, root, documents)
         raise few
-    _rehearse(root, channel, registry, documents, now)
+    _rehearse(root, channel, registry, documents, wanted, now)
     _, pointer = documents.pop(layout.pointer(channel))
     for name, (value, body) in documents.items():
         _put(registry, root, name, value, body)
     _point(registry, root, channel, pointer, head, binding)
-    return Published(binding.generation, bound.engine_release, bound.config_release, new=True)
+    return _published(binding, wanted, new=True)
+
+
+def _published(binding: Binding, wanted: Pair, *, new: bool) -> Published:
+    open_here = candidate_of(binding) == wanted
+    return Published(binding.generation, wanted.engine_release, wanted.config_release, new, open_here)
 
 
 def rollback(
@@ -155,19 +181,23 @@ def rollback(
     now: int,
     lifetime: int | None = None,
     has_artifact: Callable[[Digest], bool] | None = None,
+    reject: str | None = None,
 ) -> Binding:
-    """Bring back what an earlier generation bound, as a new generation.
+    """Bring back what an earlier generation bound, as a new generation. Aborts a rollout that is open.
 
     Args:
         registry: of the channel's environment.
         keys: as for :func:`publish`.
         channel: what moves.
-        to: the generation; None: the newest that bound something else than the present one.
+        to: the generation; None: the stable release that a candidate runs beside, else the newest that bound something
+            else than the present one.
         now: epoch seconds.
         lifetime: seconds until the pointer expires; None: never.
         has_artifact: whether the store holds an artifact; None: it is not asked.
+        reject: why what runs now goes into quarantine; None: it does not.
 
     Raises:
+        Denied: what it would go back to is in quarantine.
         InputError: there is no such generation.
         Conflict, FetchFailed, StorageError, TrustError, Unavailable: as for :func:`publish`; Unavailable also if a
             document of that generation is gone.
@@ -177,18 +207,91 @@ def rollback(
     if raw is None:
         raise Unavailable(f"nothing is released to {channel}", where=layout.pointer(channel))
     bindings = history(registry, root, channel) if to is None else bindings_back_to(registry, root, channel, to)
+    wanted, _ = rollback_target(bindings, to)
+    bad = candidate_of(bindings[0]) or (wanted if reject is None else stable_of(bindings[0]))
     signer = keys.signer("channel")
-    binding = rollback_binding(bindings, to, actor=signer.key_id, now=now, lifetime=lifetime)
+    binding = rollback_binding(
+        bindings,
+        to,
+        actor=signer.key_id,
+        now=now,
+        lifetime=lifetime,
+        artifacts=own_artifacts(registry, root, channel, bad, wanted),
+        reject=reject,
+    )
     body = sign(binding, [signer])
-    # What it goes back to has to be whole: better refused here than by every service.
+    # What it goes back to has to be whole, and allowed: better refused here than by every service.
     trusted = TrustedChannel(root, channel)
     trusted.update_pointer(body, now)
-    engine = trusted.update_engine_release(registry.read(layout.engine_release(channel.engine, binding.engine_release)))
-    trusted.update_config_release(registry.read(layout.config_release(channel.engine, binding.config_release)))
+    engine = fetch_arm(trusted, registry).engine_release
+    check_admitted(binding.rejected, engine, wanted)
     if has_artifact is not None:
         _check_store(engine, has_artifact)
     _move(registry, root, channel, body, binding, _Head(raw, bindings[0]))
     return binding
+
+
+def move(
+    registry: Documents,
+    keys: Keys,
+    channel: Channel,
+    decide: Callable[[Binding], Moved | Held],
+    *,
+    now: int,
+    lifetime: int | None = None,
+) -> Binding | Held:
+    """Move a channel between the releases that it names already: the steps of a rollout.
+
+    Args:
+        registry: of the channel's environment.
+        keys: as for :func:`publish`.
+        channel: what moves.
+        decide: what to bind after the present binding; called once, and not again if somebody else moves meanwhile.
+        now: epoch seconds.
+        lifetime: seconds until the pointer expires; None: never.
+
+    Returns:
+        the new binding, or why nothing moved.
+
+    Raises:
+        Conflict, StorageError, TrustError: as for :func:`publish`.
+        Unavailable: nothing is released, or the registry is away.
+    """
+    root, name = keys.root(), layout.pointer(channel)
+    raw = registry.read(name)
+    if raw is None:
+        raise Unavailable(f"nothing is released to {channel}", where=name)
+    present = read_binding(raw, root, channel, name)
+    decided = decide(present)
+    if isinstance(decided, Held):
+        return decided
+    signer = keys.signer("channel")
+    binding = next_binding(
+        present, channel, decided.bound, reason=decided.reason, actor=signer.key_id, now=now, lifetime=lifetime
+    )
+    _move(registry, root, channel, sign(binding, [signer]), binding, _Head(raw, present))
+    return binding
+
+
+def own_artifacts(registry: Documents, root: Root, channel: Channel, bad: Pair, good: Pair) -> tuple[Digest, ...]:
+    """Digests of the artifacts that only the first of two releases has: those that go into quarantine with it.
+
+    None where its document is gone or damaged: an abort must not depend on it.
+
+    Raises:
+        Unavailable: the registry is away.
+    """
+
+    def artifacts(digest: Digest) -> set[Digest]:
+        where = layout.engine_release(channel.engine, digest)
+        body = registry.read(where)
+        try:
+            found = verify(body, EngineRelease, root, where=where) if body is not None else None
+        except TrustError:
+            return set()
+        return {one.sidecar.artifact for one in found.value.artifacts} if found and found.digest == digest else set()
+
+    return tuple(sorted(artifacts(bad.engine_release) - artifacts(good.engine_release)))
 
 
 def refresh(registry: Documents, keys: Keys, channel: Channel, *, now: int, lifetime: int | None) -> Binding:
@@ -246,17 +349,22 @@ def _head(registry: Documents, root: Root, channel: Channel) -> _Head:
     return _Head(None, binding, body if len(last) == 1 else None)
 
 
-def _reuse(registry: Documents, root: Root, channel: Channel, head: _Head, bundle: Bundle) -> Bound:
-    """What to bind: the digests of the present binding where its documents say the same."""
+def _reuse(registry: Documents, root: Root, channel: Channel, head: _Head, bundle: Bundle) -> Pair:
+    """What to bind: digests that the present binding names already, where those documents say the same."""
+    arms = head.binding.arms if head.binding is not None else ()
     engine, config = bundle.engine_release, bundle.config_release
-    engine_digest, config_digest = engine.digest(), config.digest()
-    if head.binding is not None:
-        present = head.binding.bound
-        if _same(registry, root, layout.engine_release(channel.engine, present.engine_release), engine):
-            engine_digest = present.engine_release
-        if _same(registry, root, layout.config_release(channel.engine, present.config_release), config):
-            config_digest = present.config_release
-    return Bound(engine_release=engine_digest, config_release=config_digest)
+    engines = (arm.engine_release for arm in reversed(arms))
+    configs = (arm.config_release for arm in reversed(arms))
+    return Pair(
+        next(
+            (one for one in engines if _same(registry, root, layout.engine_release(channel.engine, one), engine)),
+            engine.digest(),
+        ),
+        next(
+            (one for one in configs if _same(registry, root, layout.config_release(channel.engine, one), config)),
+            config.digest(),
+        ),
+    )
 
 
 def _same(registry: Documents, root: Root, name: str, wanted: EngineRelease | ConfigRelease) -> bool:
@@ -269,14 +377,16 @@ def _same(registry: Documents, root: Root, name: str, wanted: EngineRelease | Co
         return False
 
 
-def _settle(registry: Documents, channel: Channel, head: _Head, binding: Binding) -> Published:
+def _settle(registry: Documents, channel: Channel, head: _Head, binding: Binding, wanted: Pair) -> Published:
     """Nothing to release; put the pointer back if it was lost, or never set by a publisher that died."""
     if head.raw is None and head.orphan is not None:
         registry.swap(layout.pointer(channel), head.orphan, None)
-    return Published(binding.generation, binding.engine_release, binding.config_release, new=head.raw is None)
+    return _published(binding, wanted, new=head.raw is None)
 
 
-def _documents(keys: Keys, channel: Channel, bundle: Bundle, binding: Binding) -> dict[str, tuple[Value, bytes]]:
+def _documents(
+    keys: Keys, channel: Channel, bundle: Bundle, wanted: Pair, binding: Binding
+) -> dict[str, tuple[Value, bytes]]:
     """Every document of a publication by name, in the order of writing: each after all that it names."""
     release, config = bundle.engine_release, bundle.config_release
     values: dict[str, Value] = {layout.verdict(bundle.spec_verdict.digest()): bundle.spec_verdict}
@@ -286,10 +396,10 @@ def _documents(keys: Keys, channel: Channel, bundle: Bundle, binding: Binding) -
         values[layout.evidence(candidate.evidence.digest())] = candidate.evidence
         values[layout.verdict(candidate.verdict.digest())] = candidate.verdict
         values[layout.provenance(candidate.provenance.digest())] = candidate.provenance
-    if binding.engine_release == release.digest():
-        values[layout.engine_release(channel.engine, binding.engine_release)] = release
-    if binding.config_release == config.digest():
-        values[layout.config_release(channel.engine, binding.config_release)] = config
+    if wanted.engine_release == release.digest():
+        values[layout.engine_release(channel.engine, wanted.engine_release)] = release
+    if wanted.config_release == config.digest():
+        values[layout.config_release(channel.engine, wanted.config_release)] = config
     values[layout.binding(channel, binding.digest())] = binding
     values[layout.pointer(channel)] = binding
     signed: dict[Digest, bytes] = {}
@@ -312,13 +422,21 @@ class _Overlay:
 
 
 def _rehearse(
-    root: Root, channel: Channel, registry: Documents, documents: Mapping[str, tuple[Value, bytes]], now: int
+    root: Root,
+    channel: Channel,
+    registry: Documents,
+    documents: Mapping[str, tuple[Value, bytes]],
+    wanted: Pair,
+    now: int,
 ) -> None:
     """Be the service that will read this, before anything is written: what it refuses is not published."""
     overlay = _Overlay(registry, documents)
-    trusted = fetch(TrustedChannel(root, channel), overlay, now)
-    for artifact in trusted.engine_release.artifacts:
-        fetch_proofs(trusted, overlay, artifact.target)
+    trusted = TrustedChannel(root, channel)
+    binding = trusted.update_pointer(overlay.read(layout.pointer(channel)), now)
+    arm = next(arm for arm in binding.arms if Pair(arm.engine_release, arm.config_release) == wanted)
+    new = fetch_arm(trusted.beside(arm), overlay)
+    for artifact in new.engine_release.artifacts:
+        fetch_proofs(new, overlay, artifact.target)
 
 
 def _leave_to_sign(registry: Documents, root: Root, documents: Mapping[str, tuple[Value, bytes]]) -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from pydantic import Field, SerializerFunctionWrapHandler, StringConstraints, model_serializer, model_validator
 
 from trtops.digest import Value
-from trtops.spec.units import ByteSize, Duration
+from trtops.spec.units import ByteSize, Duration, Pause
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -397,7 +397,7 @@ class RolloutStep(Value):
     """Share of the traffic in percent that the candidate gets from here on; never less than in a step before."""
     shadow: Annotated[int, Field(ge=0, le=100)] | None = None
     """Share of the stable release's requests in percent that are copied to the candidate to compare its answers."""
-    pause: Duration | Literal["manual"] | None = None
+    pause: Pause | None = None
     """How long to wait (`10min`), or `manual`: until `trtops rollout resume`."""
     analysis: Analysis | None = None
     """What the candidate has to show before the next step."""

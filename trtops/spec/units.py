@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from decimal import Decimal
-from typing import Annotated
+from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, PlainSerializer, WithJsonSchema
 
@@ -80,16 +80,43 @@ ByteSize = Annotated[
 ]
 """A size: an ``int`` of bytes in Python, text with its unit in YAML and JSON (canonically ``536870912B``)."""
 
+MANUAL: Literal["manual"] = "manual"
+_DURATION_SCHEMA: dict[str, Any] = {
+    "anyOf": [{"type": "string", "pattern": r"^\s*[0-9]+(\.[0-9]+)?\s*(us|µs|ms|s|min|h)\s*$"}, {"const": 0}],
+    "examples": ["2ms"],
+}
+
 Duration = Annotated[
     int,
     BeforeValidator(parse_duration),
     PlainSerializer(lambda value: f"{value}us", return_type=str, when_used="json"),
     Field(ge=0, le=24 * 3600 * 10**6),
-    WithJsonSchema(
-        {
-            "anyOf": [{"type": "string", "pattern": r"^\s*[0-9]+(\.[0-9]+)?\s*(us|µs|ms|s|min|h)\s*$"}, {"const": 0}],
-            "examples": ["2ms"],
-        }
-    ),
+    WithJsonSchema(_DURATION_SCHEMA),
 ]
 """A duration: an ``int`` of microseconds in Python, text with its unit in YAML and JSON (canonically ``2000us``)."""
+
+_LONGEST_PAUSE = 14 * 24 * 3600 * 10**6
+
+
+def parse_pause(value: object) -> int | Literal["manual"]:
+    """Read a pause: ``manual``, or a duration of two weeks at most.
+
+    Raises:
+        ValueError: it is neither.
+    """
+    if value == MANUAL:
+        return MANUAL
+    length = parse_duration(value)
+    if length > _LONGEST_PAUSE:
+        message = f"{value!r} is longer than two weeks: write `manual`, and resume it when it is time"
+        raise ValueError(message)
+    return length
+
+
+Pause = Annotated[
+    int | Literal["manual"],
+    BeforeValidator(parse_pause),
+    PlainSerializer(lambda value: value if value == MANUAL else f"{value}us", return_type=str, when_used="json"),
+    WithJsonSchema({"anyOf": [{"const": MANUAL}, *_DURATION_SCHEMA["anyOf"]], "examples": ["10min", MANUAL]}),
+]
+"""How long to wait: as :data:`Duration`, or ``manual``: until somebody says so."""

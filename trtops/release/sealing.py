@@ -13,12 +13,13 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import SecretStr, ValidationError
 
-from trtops.digest import canonical
+from trtops.digest import Value, canonical
 from trtops.errors import Conflict, InputError, TrustError, Unavailable
 from trtops.release import layout
 from trtops.release.documents import SealedSecret
 from trtops.release.envelope import sign, verify
 from trtops.release.keys import private_file
+from trtops.release.snapshot import still_vouched
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -29,8 +30,22 @@ if TYPE_CHECKING:
     from trtops.release.root import Root
     from trtops.spec.engine import RuntimeConfig
 
+
+class SeenSecret(Value):
+    """The highest generation of a secret that a service has opened. It keeps this on its disk, and never the value.
+
+    Attributes:
+        generation: of the sealed document; 0 for those of version 0.1.0, which have none.
+        signers: ids of the keys that signed it.
+    """
+
+    generation: int
+    signers: tuple[str, ...] = ()
+
+
 REFERENCE = "secret:"
 MAX_SECRET_BYTES = 32_768
+_AGAIN = "look who can write to the registry, then seal it again"
 
 
 class Identity:
@@ -82,7 +97,14 @@ def keygen(path: Path) -> Identity:
 
 
 def seal(
-    value: SecretStr, *, engine: str, environment: str, path: str, recipients: Sequence[str], created: int
+    value: SecretStr,
+    *,
+    engine: str,
+    environment: str,
+    path: str,
+    recipients: Sequence[str],
+    created: int,
+    generation: int | None = None,
 ) -> SealedSecret:
     """Seal a value for some recipients and one place.
 
@@ -93,6 +115,7 @@ def seal(
         path: its name, e.g. ``db/password``.
         recipients: age public keys (``age1…``).
         created: epoch seconds.
+        generation: of the value at its place (:func:`next_generation`); None: by ``created``.
 
     Raises:
         InputError: no recipient, one that is no age key, a bad name, or a value that is too large.
@@ -106,12 +129,20 @@ def seal(
     if not names:
         raise InputError("nobody could open it: name a recipient (age1…)", where=path)
     keys = [_recipient(name, path) for name in names]
-    # The place is inside as well: whoever moves the document elsewhere cannot change it there.
-    payload = canonical({"engine": engine, "environment": environment, "path": path, "value": clear})
+    count = generation if generation is not None else max(created, 1)
+    # Place and generation are inside as well: whoever moves the document, or numbers it anew, cannot change them there.
+    inside = {"engine": engine, "environment": environment, "path": path, "generation": count, "value": clear}
+    payload = canonical(inside)
     sealed = base64.b64encode(pyrage.encrypt(payload, keys)).decode()
     try:
         return SealedSecret(
-            engine=engine, environment=environment, path=path, recipients=tuple(names), sealed=sealed, created=created
+            engine=engine,
+            environment=environment,
+            path=path,
+            recipients=tuple(names),
+            sealed=sealed,
+            created=created,
+            generation=count,
         )
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
@@ -146,7 +177,27 @@ def open_sealed(secret: SealedSecret, identity: Identity, *, engine: str, enviro
     if place != (engine, environment, path) or not isinstance(value, str):
         # Mix and match: a value that was sealed for another place (a test's password for production's).
         raise TrustError("the secret was sealed for another place", where=where, fix="seal it for this one")
+    if payload.get("generation") != secret.generation:
+        # Replay: an old value under a new number.
+        raise TrustError("the sealed value is of another generation than its document", where=where, fix=_AGAIN)
     return SecretStr(value)
+
+
+def next_generation(registry: Readable, root: Root, engine: str, path: str, now: int) -> int:
+    """The generation of the next value of a secret: above the present one's, and never below the clock's seconds.
+
+    The clock makes it rise also where an attacker has put something else in the secret's place, or deleted it.
+
+    Raises:
+        Unavailable: the registry is away.
+    """
+    name = layout.secret(engine, path)
+    body = registry.read(name)
+    try:
+        present = verify(body, SealedSecret, root, where=name).value.generation if body is not None else None
+    except TrustError:
+        present = None
+    return max((present or 0) + 1, now)
 
 
 def publish_secret(registry: Documents, keys: Keys, secret: SealedSecret) -> None:
@@ -179,13 +230,42 @@ def fetch_secret(
         TrustError: forged, misplaced, or sealed to others.
         Unavailable: the registry is away or has no such secret.
     """
+    place = {"engine": engine, "environment": environment, "path": path}
+    return fetch_newer(registry, root, identity, None, **place)[0]
+
+
+def fetch_newer(
+    registry: Readable,
+    root: Root,
+    identity: Identity,
+    seen: SeenSecret | None,
+    *,
+    engine: str,
+    environment: str,
+    path: str,
+) -> tuple[SecretStr, SeenSecret]:
+    """As :func:`fetch_secret`, and takes none that is older than one that was seen.
+
+    Returns:
+        the value, and what has been seen now.
+
+    Raises:
+        TrustError: also an older one (whoever can write to the registry).
+        Unavailable: as there.
+    """
     name = layout.secret(engine, path)
     body = registry.read(name)
     if body is None:
         fix = f"seal it with trtops secret seal {engine} {path}"
         raise Unavailable(f"there is no secret {path} for {engine} in {environment}", where=name, fix=fix)
-    secret = verify(body, SealedSecret, root, where=name).value
-    return open_sealed(secret, identity, engine=engine, environment=environment, path=path)
+    signed = verify(body, SealedSecret, root, where=name)
+    generation = signed.value.generation or 0
+    if seen is not None and generation < seen.generation and still_vouched(root, "release", seen.signers):
+        # Replay: a password of before, genuine as it is, that was changed because somebody knows it.
+        what = f"the secret goes back to generation {generation}; {seen.generation} was seen"
+        raise TrustError(what, where=name, fix=_AGAIN)
+    value = open_sealed(signed.value, identity, engine=engine, environment=environment, path=path)
+    return value, SeenSecret(generation=generation, signers=signed.key_ids)
 
 
 def references(config: RuntimeConfig) -> tuple[str, ...]:

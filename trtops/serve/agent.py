@@ -36,6 +36,7 @@ from trtops.serve.reconcile import (
     health,
     reconcile,
 )
+from trtops.serve.trusting import Trust
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -120,7 +121,8 @@ class Agent:
         self._store = store
         self._snapshots = snapshots
         self._backend_of = cache(backend_of or select.backend)
-        self._secrets = Secrets(duty.root, duty.identity) if duty.identity is not None else None
+        self._trust = Trust(duty.root, duty.environment, snapshots)
+        self._secrets = Secrets(self._trust, duty.identity) if duty.identity is not None else None
         self._wall = wall
         self._clock = clock
         self._states: dict[str, State] = {name: State() for name in duty.engines}
@@ -302,9 +304,14 @@ class Agent:
 
     def _watch(self, name: str) -> None:
         if name not in self._watches:
-            with suppress(Unavailable):  # the registry is away: the next poll tries again
+            with suppress(StorageError, Unavailable):  # the registry is away: the next poll tries again
                 pointer = layout.pointer(self._channel(name))
                 self._watches[name] = self._registry.watch(pointer, lambda _body: self._wake.put(None))
+                if self._trust.root.refreshed and layout.SNAPSHOT not in self._watches:
+                    # What is expired or absent now is good again with the next one.
+                    self._watches[layout.SNAPSHOT] = self._registry.watch(
+                        layout.SNAPSHOT, lambda _body: self._wake.put(None)
+                    )
 
     def _channel(self, name: str) -> Channel:
         return Channel(engine=name, environment=self._duty.environment, name=self._duty.channel)
@@ -336,10 +343,13 @@ class Agent:
         channel = self._channel(name)
         try:
             seen = self._snapshots.seen(channel)
-            trusted = TrustedChannel(self._duty.root, channel, seen, accepts=self._duty.accepts.get(name))
+            now = int(self._wall())
+            self._trust.follow(self._registry, now)
+            accepts = self._duty.accepts.get(name)
+            trusted = TrustedChannel(self._trust.root, channel, seen, accepts=accepts, snapshot=self._trust.snapshot)
             body = self._registry.read(layout.pointer(channel))
             try:
-                binding = trusted.update_pointer(body, int(self._wall()))
+                binding = trusted.update_pointer(body, now)
             finally:
                 if trusted.seen is not None and trusted.seen != seen:
                     self._snapshots.keep_seen(trusted.seen)
@@ -404,11 +414,12 @@ class Agent:
         if documents is None:
             return
         try:
-            trusted = TrustedChannel(self._duty.root, channel, accepts=self._duty.accepts.get(name))
+            trusted = TrustedChannel(self._trust.root, channel, accepts=self._duty.accepts.get(name))
             body = documents.get(layout.pointer(channel))
             # Time 0 comes before every expiry: it must not cause an outage (design §4.8), and nothing new comes of it.
             pointed = Pointed.of(trusted.update_pointer(body, 0))
-            pulled = pull(trusted, body or b"", documents.get, self._store, self._backend_of, self._secrets)
+            secrets = replace(self._secrets, kept=True) if self._secrets is not None else None
+            pulled = pull(trusted, body or b"", documents.get, self._store, self._backend_of, secrets)
             self._hand_over(name, pulled, pointed)
         except Exception as error:
             if not isinstance(error, TrtopsError):

@@ -14,13 +14,15 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
+    from pydantic import SecretStr
+
     from trtops.backend.port import Backend, Session
     from trtops.digest import Digest
     from trtops.release.documents import ConfigRelease, EngineRelease, ReleasedArtifact
     from trtops.release.fetch import Readable
-    from trtops.release.root import Root
     from trtops.release.sealing import Identity
     from trtops.release.trust import TrustedChannel
+    from trtops.serve.trusting import Trust
     from trtops.spec.engine import Batching
 
 
@@ -62,22 +64,35 @@ class Pulled:
 
 @dataclass(frozen=True, slots=True)
 class Secrets:
-    """Who may open the secrets of this environment, and whose seals are trusted."""
+    """Who may open the secrets of this environment, and whose seals are trusted.
 
-    root: Root
+    Attributes:
+        trust: the keys, and the generations that were seen.
+        identity: opens them.
+        kept: they come from this machine's own disk, where an older one is no replay.
+    """
+
+    trust: Trust
     identity: Identity
+    kept: bool = False
 
     def resolve(self, config: ConfigRelease, documents: Readable) -> dict[str, Any]:
         """A config with its secrets opened.
 
         Raises:
-            TrustError: a secret is forged, misplaced, or sealed to others.
+            TrustError: a secret is forged, misplaced, older than one that was opened here, or sealed to others.
             Unavailable: a secret is missing, or the registry is away.
         """
         place = {"engine": config.engine, "environment": config.environment}
-        return sealing.resolve(
-            config.config, lambda path: sealing.fetch_secret(documents, self.root, self.identity, path=path, **place)
-        )
+
+        def opened(path: str) -> SecretStr:
+            seen = None if self.kept else self.trust.seen_secret(config.engine, path)
+            value, now = sealing.fetch_newer(documents, self.trust.root, self.identity, seen, path=path, **place)
+            if not self.kept:
+                self.trust.keep_secret(config.engine, path, now)
+            return value
+
+        return sealing.resolve(config.config, opened)
 
 
 class _Recorder:

@@ -1,13 +1,15 @@
 """What an agent keeps on its disk: the highest generation it has seen, and the documents of what it last ran.
 
-One folder an environment, two files a channel: ``ENGINE.CHANNEL.seen.json`` and ``ENGINE.CHANNEL.good.json``. Both are
-replaced atomically. The documents are the signed envelopes, verified again when they are used.
+One folder an environment, two files a channel: ``ENGINE.CHANNEL.seen.json`` and ``ENGINE.CHANNEL.good.json``; beside
+them ``root.json``, ``snapshot.json`` and ``secrets.json``: keys, how far all channels have come, generations of secrets.
+All are replaced atomically. The documents are the signed envelopes, verified again when they are used; secrets among
+them are still sealed.
 """
 
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from pydantic import ValidationError
 
@@ -22,6 +24,8 @@ if TYPE_CHECKING:
     from trtops.release.documents import Channel
 
 log = logging.getLogger(__name__)
+
+V = TypeVar("V", bound=Value)
 
 _MAX_BYTES = 4 << 20
 
@@ -89,18 +93,43 @@ class Snapshots:
         good = Good(documents={name: body.decode() for name, body in documents.items()})
         write_durably(self._path(channel, "good"), [good.canonical_bytes()])
 
+    def read(self, environment: str, name: str, kind: type[V]) -> V | None:
+        """A value that is kept for a whole environment; None if there is none.
+
+        Raises:
+            StorageError: there is a file and it cannot be read: it stops attacks, so it is never taken for absent.
+        """
+        path = self._folder / environment / f"{name}.json"
+        body = _read(path)
+        try:
+            return None if body is None else kind.model_validate_json(body)
+        except ValidationError:
+            fix = "find out why; remove the file to start as on a first start"
+            raise StorageError("what was kept here is damaged", where=str(path), fix=fix) from None
+
+    def keep(self, environment: str, name: str, value: Value) -> None:
+        """Keep a value for a whole environment.
+
+        Raises:
+            StorageError: it could not be written; the old file is as it was.
+        """
+        write_durably(self._folder / environment / f"{name}.json", [value.canonical_bytes()])
+
     def _path(self, channel: Channel, kind: str) -> Path:
         return self._folder / channel.environment / f"{channel.engine}.{channel.name}.{kind}.json"
 
     def _read(self, channel: Channel, kind: str) -> bytes | None:
-        path = self._path(channel, kind)
-        try:
-            with path.open("rb") as file:
-                body = file.read(_MAX_BYTES + 1)
-        except FileNotFoundError:
-            return None
-        except OSError as error:
-            raise StorageError(f"cannot be read: {error.strerror}", where=str(path)) from error
-        if len(body) > _MAX_BYTES:
-            raise StorageError(f"has more than {_MAX_BYTES} bytes", where=str(path))
-        return body
+        return _read(self._path(channel, kind))
+
+
+def _read(path: Path) -> bytes | None:
+    try:
+        with path.open("rb") as file:
+            body = file.read(_MAX_BYTES + 1)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise StorageError(f"cannot be read: {error.strerror}", where=str(path)) from error
+    if len(body) > _MAX_BYTES:
+        raise StorageError(f"has more than {_MAX_BYTES} bytes", where=str(path))
+    return body

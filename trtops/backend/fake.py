@@ -25,7 +25,7 @@ from trtops.backend.bindings import carrier, check_inputs
 from trtops.backend.port import BackendStatus, BuildResult, Progress
 from trtops.device import Device
 from trtops.digest import Digest, Value
-from trtops.errors import BuildFailed, InputError, NotLoadable, Retryable
+from trtops.errors import BuildFailed, DeviceLost, InputError, NotLoadable, Retryable
 from trtops.tensor import TensorInfo
 
 if TYPE_CHECKING:
@@ -39,7 +39,9 @@ if TYPE_CHECKING:
 
 ENVIRONMENT = "TRTOPS_FAKE"
 FORMAT = "application/vnd.trtops.fake+json"
+_EXTRA = "fake"
 
+Fault = Literal["segfault", "kill", "exit", "memory", "illegal-address", "hang", "freeze"]
 BuildFailure = Literal["refuse", "error", "crash", "kill", "cut", "exit", "hang", "freeze", "memory", "disk"]
 Microseconds = Annotated[float, Field(ge=0, le=3600e6)]
 
@@ -59,6 +61,12 @@ class FakeOptions(Value):
         load: whether loading fails.
         fail_run: the number of the execution of a session (from 1) that fails, and every one after it.
         hang_run: the number of the execution that takes ``hang_seconds``.
+        load_seconds: time that a load takes.
+        load_fault: what a load ends in, as ``fault`` does.
+        fault_run: the number of the execution that ends in ``fault``: ``segfault`` (SIGSEGV), ``kill`` (SIGKILL),
+            ``exit`` (leaves with no word), ``memory`` (as the kernel does when there is none left), ``illegal-address``
+            (the device is lost to this process), ``hang`` (never ends), ``freeze`` (the whole process stops).
+        engine: what an engine that is built by these options plays, wherever it is loaded, over the options there.
     """
 
     version: str = "1.0.0"
@@ -71,6 +79,23 @@ class FakeOptions(Value):
     fail_run: Annotated[int, Field(ge=1)] | None = None
     hang_run: Annotated[int, Field(ge=1)] | None = None
     hang_seconds: Annotated[float, Field(ge=0, le=3600)] = 60
+    load_seconds: Annotated[float, Field(ge=0, le=3600)] = 0
+    load_fault: Fault | None = None
+    fault_run: Annotated[int, Field(ge=1)] | None = None
+    fault: Fault = "segfault"
+    engine: FakeOptions | None = None
+
+    def recorded(self) -> dict[str, str]:
+        """What a sidecar keeps of ``engine``."""
+        return {} if self.engine is None else {_EXTRA: self.engine.model_dump_json(exclude_unset=True)}
+
+    def played_by(self, extra: Mapping[str, str]) -> FakeOptions:
+        """These options, with those over them that an engine's sidecar carries."""
+        told = extra.get(_EXTRA)
+        if told is None:
+            return self
+        over = FakeOptions.model_validate_json(told)
+        return self.model_copy(update={name: getattr(over, name) for name in over.model_fields_set})
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str]) -> FakeOptions:
@@ -152,7 +177,14 @@ class FakeBackend:
             known.write_bytes(self.merge_timings(known.read_bytes() if known.exists() else b"", timed))
         progress(Progress(phase="play", done=10, total=10))
         return BuildResult(
-            backend_version=self.options.version, device=self.device(), inputs=inputs, outputs=outputs, format=FORMAT
+            backend_version=self.options.version,
+            device=self.device(),
+            inputs=inputs,
+            outputs=outputs,
+            format=FORMAT,
+            extra={}
+            if self.options.engine is None
+            else {_EXTRA: self.options.engine.model_dump_json(exclude_unset=True)},
         )
 
     def merge_timings(self, one: bytes, other: bytes) -> bytes:
@@ -174,15 +206,17 @@ class FakeBackend:
         if sidecar.device.label != here.label:
             what = f"the engine was built for {sidecar.device.label}, here is {here.label}"
             raise NotLoadable(what, where=str(artifact), fix="build it for this device")
-        if self.options.load:
+        options = self.options.played_by(sidecar.extra)
+        self._sleep(options.load_seconds)
+        if options.load_fault is not None:
+            _break(options.load_fault, "load")
+        if options.load:
             raise NotLoadable("told to fail", where=str(artifact))
         try:
             document = _Artifact.model_validate_json(artifact.read_bytes())
         except (ValidationError, OSError) as error:
             raise NotLoadable(f"no engine of the fake backend: {error}", where=str(artifact)) from error
-        return FakeSession(
-            document.inputs, document.outputs, self.options, profiles=sidecar.profiles, sleep=self._sleep
-        )
+        return FakeSession(document.inputs, document.outputs, options, profiles=sidecar.profiles, sleep=self._sleep)
 
 
 class FakeSession:
@@ -226,6 +260,7 @@ class FakeSession:
         Raises:
             InputError: a name, dtype or shape that does not fit.
             Retryable: it was told to, or is closed.
+            DeviceLost: it was told to.
         """
         check_inputs(inputs, self._inputs, self._profiles)
         if self._closed:
@@ -233,6 +268,8 @@ class FakeSession:
         self.runs += 1
         if self._options.fail_run is not None and self.runs >= self._options.fail_run:
             raise Retryable(f"told to fail at execution {self._options.fail_run}")
+        if self.runs == self._options.fault_run:
+            _break(self._options.fault, f"execution {self.runs}")
         if self.runs == self._options.hang_run:
             self._sleep(self._options.hang_seconds)
         rows = max((array.shape[0] for array in inputs.values() if array.ndim), default=1)
@@ -306,6 +343,19 @@ def _fail(how: BuildFailure, output: Path, body: bytes) -> None:
     if how == "cut":
         output.write_bytes(body[: len(body) // 2])
     os.kill(os.getpid(), {"crash": signal.SIGSEGV, "freeze": signal.SIGSTOP}.get(how, signal.SIGKILL))
+
+
+def _break(fault: Fault, where: str) -> None:
+    """Do to this process what a native library can do to it."""
+    os.write(2, f"fake: {where} ends in {fault}\n".encode())
+    if fault == "illegal-address":
+        raise DeviceLost("CUDA error 700: an illegal memory access was encountered (told to)")
+    if fault == "hang":
+        time.sleep(3600)
+    if fault == "exit":
+        os._exit(3)
+    signals = {"segfault": signal.SIGSEGV, "freeze": signal.SIGSTOP}
+    os.kill(os.getpid(), signals.get(fault, signal.SIGKILL))
 
 
 def _take_memory() -> None:

@@ -57,7 +57,7 @@ _REOPEN_AFTER = (0.0, 0.2, 1.0)
 class Executor:
     """Runs engines. Implements :class:`trtops.executor.port.Engines`; every method may be called from any thread.
 
-    Arrays of a request must not change until ``done`` came.
+    Arrays of a request must not change until ``done`` came. ``budgets`` are what the pools hold: of host, of device.
     """
 
     def __init__(
@@ -82,7 +82,7 @@ class Executor:
         self._lost = lost
         self._observer: Observer = observer or Silent()
         self._clock = clock
-        self._budgets = Budget("the executor's host memory", host_memory), Budget("device memory", device_memory)
+        self.budgets = Budget("the executor's host memory", host_memory), Budget("device memory", device_memory)
         self._lock = threading.Lock()
         self._changed = threading.Condition(self._lock)
         self._state = State(0)
@@ -104,7 +104,7 @@ class Executor:
             lanes = f"{self._state.free} of {len(self._lanes)} lanes free"
             live = self._state.live
         closing = ", closing" if self._closing.is_set() else ""
-        return f"Executor({engines}; {live} requests, {lanes}; {self._budgets[0]!r}{closing})"
+        return f"Executor({engines}; {live} requests, {lanes}; {self.budgets[0]!r}{closing})"
 
     # -- requests ------------------------------------------------------------------------------------------------------
 
@@ -256,7 +256,7 @@ class Executor:
 
     def _free_now(self, engine: Engine) -> None:
         engine.close()
-        for budget in self._budgets:
+        for budget in self.budgets:
             budget.release(engine.holder)
         tell(partial(self._observer.freed, engine.info.name, engine.info.generation))
         with self._lock:
@@ -424,7 +424,7 @@ class Executor:
                 execution=execution or Execution(),
                 holder=holder,
             )
-            engine = open_engine(order, self._budgets, self._clock)
+            engine = open_engine(order, self.budgets, self._clock)
             with self._lock:
                 closing = self._closing.is_set()
                 if closing:

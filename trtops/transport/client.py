@@ -14,7 +14,7 @@ import time
 import weakref
 from collections import deque
 from pathlib import Path
-from socket import MSG_DONTWAIT
+from socket import MSG_DONTWAIT, socket
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -62,7 +62,7 @@ class Client:
 
     def __init__(
         self,
-        path: Path | str,
+        path: Path | str | socket,
         *,
         slots: int = 16,
         input_bytes: int = 1 << 20,
@@ -75,7 +75,7 @@ class Client:
         """Connect.
 
         Args:
-            path: of the executor's socket.
+            path: of the executor's socket; or a socket that is connected to one, which is this object's from now on.
             slots: requests that may be in flight.
             input_bytes: bytes of all inputs of a request at most.
             output_bytes: bytes of all outputs at most.
@@ -90,7 +90,11 @@ class Client:
         """
         self._spin = spin
         self._copy = copy
-        self._socket = connect(Path(path), timeout)
+        if isinstance(path, socket):
+            path.settimeout(timeout)
+            self._socket = path
+        else:
+            self._socket = connect(Path(path), timeout)
         try:
             self._segment, self._their_bell, self._bell = greet(self._socket, slots, input_bytes, output_bytes, worker)
         except BaseException:

@@ -156,7 +156,10 @@ class Server:
         return sum(peer.connection.in_flight for peer in list(self._peers.values()) if peer.connection is not None)
 
     def adopt(self, sock: socket.socket) -> None:
-        """Serve a client that another process accepted, whose hello has not been read. The socket is this object's."""
+        """Serve a client that another process accepted and let in, whose hello has not been read.
+
+        The socket is this object's from now on.
+        """
         self._adopted.put(sock)
         with contextlib.suppress(OSError):  # closed meanwhile: so is the socket, with the queue
             os.eventfd_write(self._wake, 1)
@@ -233,7 +236,7 @@ class Server:
         with contextlib.suppress(BlockingIOError):
             os.eventfd_read(self._wake)
         while not self._adopted.empty():
-            self._admit(self._adopted.get())
+            self._admit(self._adopted.get(), known=True)
 
     def _accept(self, listening: socket.socket | None) -> None:
         if listening is None:
@@ -248,11 +251,11 @@ class Server:
             return
         self._admit(sock)
 
-    def _admit(self, sock: socket.socket) -> None:
+    def _admit(self, sock: socket.socket, *, known: bool = False) -> None:
         sock.settimeout(0)
         peer = _Peer(sock, self._clock() + _GREETING)
         refusal = None
-        if not self._limits.allow(peer.uid, peer.gid):
+        if not known and not self._limits.allow(peer.uid, peer.gid):
             refusal = Unavailable(f"user {peer.uid} may not use this executor")
         elif len(self._peers) >= self._limits.clients:
             refusal = Unavailable(f"{self._limits.clients} clients are connected, as many as may be")

@@ -94,6 +94,10 @@ class Nothing:
         """Tell nothing."""
         return {}
 
+    def absent(self, name: str) -> str | None:
+        """Know none."""
+        del name
+
     def load(self, name: str) -> None:
         """Refuse."""
         raise NotImplementedError(name)

@@ -168,12 +168,16 @@ class Steady:
     reason: str | None = None
     calls: list[tuple[str, str]] = field(default_factory=list)
     error: Exception | None = None
+    missing: dict[str, str] = field(default_factory=dict)
 
     def not_ready(self) -> str | None:
         return self.reason
 
     def status(self) -> dict[str, Any]:
         return {"status": "ready"}
+
+    def absent(self, name: str) -> str | None:
+        return self.missing.get(name)
 
     def load(self, name: str) -> None:
         self._call("load", name)

@@ -181,6 +181,15 @@ class Agent:
                 return f"engine '{name}' does not serve yet: {reason or 'loading'}"
         return None
 
+    def absent(self, name: str) -> str | None:
+        """Why an engine of this server does not serve; None: it is none of its engines."""
+        state = self._states.get(name)
+        if state is None:
+            return None
+        if state.stopped:
+            return "it was unloaded"
+        return health(state, self._clock(), self._duty.grace)[1] or "it is being loaded"
+
     def _levels(self) -> Mapping[str, tuple[str, str | None]]:
         now = self._clock()
         return {name: health(state, now, self._duty.grace) for name, state in tuple(self._states.items())}

@@ -11,11 +11,28 @@ from typing import TYPE_CHECKING, Any
 from trtops import __version__
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from trtops.executor.port import EngineInfo
     from trtops.serve.measure import EngineMeter
     from trtops.tensor import TensorInfo
 
-EXTENSIONS = ("binary_tensor_data", "model_configuration", "model_repository", "statistics")
+EXTENSIONS = (
+    "binary_tensor_data",
+    "logging",
+    "model_configuration",
+    "model_repository",
+    "statistics",
+    "system_shared_memory",
+    "trace",
+)
+TRACE_SETTINGS: Mapping[str, list[str]] = {
+    "trace_level": ["OFF"],
+    "trace_mode": ["opentelemetry"],
+    "trace_rate": ["1"],
+    "trace_count": ["-1"],
+}
+"""Triton's trace settings as they are here, without ``--otel``: no trace is written to a file."""
 
 
 def server_metadata() -> dict[str, Any]:
@@ -109,3 +126,20 @@ def model_statistics(info: EngineInfo, meter: EngineMeter) -> dict[str, Any]:
 def repository_index(infos: tuple[EngineInfo, ...]) -> list[dict[str, Any]]:
     """``POST /v2/repository/index``."""
     return [{"name": info.name, "version": info.version, "state": "READY", "reason": ""} for info in infos]
+
+
+def trace_settings(*, on: bool) -> dict[str, list[str]]:
+    """``GET /v2/trace/setting``."""
+    return {**TRACE_SETTINGS, "trace_level": ["TIMESTAMPS" if on else "OFF"]}
+
+
+def log_settings(*, json: bool) -> dict[str, str | bool | int]:
+    """``GET /v2/logging``."""
+    return {
+        "log_file": "",
+        "log_info": True,
+        "log_warning": True,
+        "log_error": True,
+        "log_verbose_level": 0,
+        "log_format": "json" if json else "default",
+    }

@@ -139,7 +139,9 @@ def _strings(values: list[Any], shape: Shape, name: str) -> Array:
     return array.reshape(shape)
 
 
-def from_binary(body: bytes, offset: int, size: int, dtype: str, shape: Shape, name: str) -> Array:
+def from_binary(
+    body: bytes, offset: int, size: int, dtype: str, shape: Shape, name: str, given: str = "binary_data_size"
+) -> Array:
     """Read elements from their bytes; a view of ``body`` where its alignment allows.
 
     Args:
@@ -149,6 +151,7 @@ def from_binary(body: bytes, offset: int, size: int, dtype: str, shape: Shape, n
         dtype: a key of :data:`trtops.tensor.DTYPES`.
         shape: the shape that the request gives.
         name: the tensor's, for messages.
+        given: what the request calls ``size``, for messages.
 
     Raises:
         InputError: the client's fault: the bytes are too few, too many, or no BYTES elements.
@@ -160,7 +163,7 @@ def from_binary(body: bytes, offset: int, size: int, dtype: str, shape: Shape, n
     if count * itemsize != size:
         raise InputError(
             f"input '{name}': {DTYPES[dtype][0]} of shape {list(shape)} needs {_plural(count * itemsize, 'byte')}, "
-            f"binary_data_size is {size}"
+            f"{given} is {size}"
         )
     array: Array = np.frombuffer(body, NUMPY[dtype], count, offset)
     if dtype == "bool":

@@ -11,6 +11,10 @@ import msgspec
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from trtops.executor.port import Outcome
+    from trtops.serve.faults import Fault
+    from trtops.serve.oip import Codec, Decoded
+
 
 @dataclass(frozen=True)
 class Limits:
@@ -132,6 +136,27 @@ class Exchange:
             return
         self.cancel = None
         self._line.answered(self, status, parts, extra, kind)
+
+    def give(self, codec: Codec, decoded: Decoded, outcome: Outcome) -> None:
+        """Answer with what an inference gave.
+
+        Raises:
+            TrtopsError: it cannot be written as the client asked for.
+        """
+        answer = codec.encode(decoded, outcome)
+        if answer.json_bytes is None:
+            self.respond(200, answer.parts)
+        else:
+            extra = b"Inference-Header-Content-Length: %d\r\n" % answer.json_bytes
+            self.respond(200, answer.parts, extra, b"application/octet-stream")
+
+    def refuse(self, fault: Fault) -> None:
+        """Answer with an error."""
+        self.fail(fault.status, fault.message, fault.extra)
+
+    def header(self, name: bytes) -> bytes | None:
+        """A header by its lower-case name."""
+        return self.headers.get(name)
 
     def fail(self, status: int, message: str, extra: bytes = b"") -> None:
         """Answer with the protocol's error document."""

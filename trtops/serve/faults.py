@@ -16,6 +16,7 @@ from trtops.errors import (
     TrtopsError,
     Unavailable,
 )
+from trtops.serve.desk import Unsupported
 from trtops.serve.oip import NotAcceptable
 
 if TYPE_CHECKING:
@@ -36,18 +37,24 @@ class Fault:
         status: HTTP status code.
         reason: label of the metric that counts it.
         message: what the client is told.
-        extra: header lines.
+        retry_after: seconds after which to try again; None: it would not help.
     """
 
     status: int
     reason: str
     message: str
-    extra: bytes = b""
+    retry_after: float | None = None
+
+    @property
+    def extra(self) -> bytes:
+        """Header lines of the answer."""
+        return b"" if self.retry_after is None else b"Retry-After: %d\r\n" % max(1, math.ceil(self.retry_after))
 
 
 _TABLE: Mapping[type[TrtopsError], tuple[int, str]] = {
     UnknownModel: (404, "unknown_model"),
     InputError: (400, "bad_request"),
+    Unsupported: (501, "unsupported"),
     NotAcceptable: (406, "not_acceptable"),
     Overloaded: (429, "overloaded"),
     DeadlineExceeded: (504, "deadline"),
@@ -63,7 +70,6 @@ def fault_of(error: Exception) -> Fault:
     for kind in type(error).__mro__:
         if kind in _TABLE:
             status, reason = _TABLE[kind]
-            after = getattr(error, "retry_after", RETRY_AFTER)
-            extra = b"Retry-After: %d\r\n" % max(1, math.ceil(after)) if status in {429, 503} else b""
-            return Fault(status, reason, str(error), extra)
+            after = getattr(error, "retry_after", RETRY_AFTER) if status in {429, 503} else None
+            return Fault(status, reason, str(error), after)
     return Fault(500, "internal", "internal error; the server's log says more")

@@ -9,11 +9,12 @@ from __future__ import annotations
 import logging
 from collections import deque
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
-from trtops.errors import InputError, TrtopsError
-from trtops.serve.faults import UnknownModel, fault_of
+from trtops.errors import InputError, TrtopsError, Unavailable
+from trtops.serve.faults import Fault, UnknownModel, fault_of
 from trtops.serve.oip import Codec
+from trtops.serve.regions import Regions
 
 if TYPE_CHECKING:
     import asyncio
@@ -23,18 +24,59 @@ if TYPE_CHECKING:
     from trtops.serve.exchange import Exchange
     from trtops.serve.measure import EngineMeter, Meters
     from trtops.serve.oip import Decoded
+    from trtops.serve.trace import Tracer
 
 log = logging.getLogger(__name__)
 
 _MAX_DIGITS = 20
 
 
+class Caller(Protocol):
+    """Whoever waits for an inference: an HTTP exchange or a gRPC call.
+
+    Attributes:
+        started: monotonic seconds at which the request was complete.
+        cancel: takes the request back; set while the executor has it.
+        context: belongs to :class:`Inference`.
+    """
+
+    started: float
+    cancel: Callable[[], None] | None
+    context: Any
+
+    def give(self, codec: Codec, decoded: Decoded, outcome: Outcome) -> None:
+        """Answer with what came out.
+
+        Raises:
+            TrtopsError: it cannot be written as the client asked for.
+        """
+
+    def refuse(self, fault: Fault) -> None:
+        """Answer with an error."""
+
+    def header(self, name: bytes) -> bytes | None:
+        """A header, or metadata, of the request by its lower-case name."""
+
+
+AnyCaller = TypeVar("AnyCaller", bound=Caller)
+
+
 class Catalogue:
     """What is served now, with a codec for each engine. The executor hands out the same tuple until that changes."""
 
-    def __init__(self, engines: Engines) -> None:
-        """Read it when it is asked for."""
+    def __init__(
+        self, engines: Engines, absent: Callable[[str], str | None] | None = None, regions: Regions | None = None
+    ) -> None:
+        """Read it when it is asked for.
+
+        Args:
+            engines: the executor.
+            absent: why an engine that belongs to this server does not serve; None: it is none of its engines.
+            regions: shared memory that tensors may be in.
+        """
         self._engines = engines
+        self._absent = absent or (lambda _name: None)
+        self.regions = regions or Regions()
         self._seen: tuple[EngineInfo, ...] | None = None
         self._codecs: dict[str, Codec] = {}
 
@@ -44,7 +86,7 @@ class Catalogue:
         if infos is not self._seen:
             old = {codec.info: codec for codec in self._codecs.values()} if infos != self._seen else None
             if old is not None:
-                self._codecs = {info.name: old.get(info) or Codec(info) for info in infos}
+                self._codecs = {info.name: old.get(info) or Codec(info, self.regions) for info in infos}
             self._seen = infos
         return self._codecs
 
@@ -53,10 +95,14 @@ class Catalogue:
 
         Raises:
             UnknownModel: not served here; says what is.
+            Unavailable: it belongs here and does not serve now.
         """
         codecs = self.codecs()
         codec = codecs.get(name)
         if codec is None:
+            reason = self._absent(name)
+            if reason is not None:
+                raise Unavailable(f"model '{name}' does not serve now: {reason}", fix="ask again later")
             known = ", ".join(f"'{known}'" for known in sorted(codecs)) or "none"
             raise UnknownModel(f"unknown model '{name:.100}': served here: {known}")
         if version is not None and version != codec.info.version:
@@ -77,6 +123,7 @@ class Inference:
         loop: asyncio.AbstractEventLoop,
         wall: Callable[[], float],
         clock: Callable[[], float],
+        tracer: Tracer | None = None,
     ) -> None:
         """Work on an event loop.
 
@@ -87,6 +134,7 @@ class Inference:
             loop: everything but the executor's callback runs on its thread.
             wall: epoch seconds.
             clock: monotonic seconds, the executor's clock, from which deadlines count.
+            tracer: writes a span a request; None: nobody does.
         """
         self._engines = engines
         self._catalogue = catalogue
@@ -94,24 +142,46 @@ class Inference:
         self._loop = loop
         self._wall = wall
         self._clock = clock
-        self._finished: deque[tuple[Exchange, Outcome]] = deque()
+        self._tracer = tracer
+        self._finished: deque[tuple[Caller, Outcome]] = deque()
         self._woken = False
 
     def infer(self, exchange: Exchange, name: str, version: str | None) -> None:
-        """Take an inference request; it is answered now if it is wrong, else when the executor is done."""
+        """Take an HTTP request; it is answered now if it is wrong, else when the executor is done."""
+        self.take(exchange, name, version, _decode)
+
+    def take(
+        self,
+        caller: AnyCaller,
+        name: str,
+        version: str | None,
+        decode: Callable[[Codec, AnyCaller, float], Decoded],
+    ) -> None:
+        """Take a request.
+
+        Args:
+            caller: is answered now if the request is wrong, else when the executor is done.
+            name: of the model.
+            version: of the model; None: the one that is served.
+            decode: reads the request; may raise any error.
+
+        Raises:
+            UnknownModel: it is not served here.
+            Unavailable: it belongs here and does not serve now.
+        """
         codec = self._catalogue.find(name, version)
         meter = self._meters.engine(codec.info.name)
         meter.in_flight += 1
         try:
-            decoded = codec.decode(exchange.body, _header_length(exchange), self._clock())
-            exchange.context = codec, meter, decoded
-            exchange.cancel = self._engines.submit(name, decoded.request, partial(self._done, exchange))
+            decoded = decode(codec, caller, self._clock())
+            caller.context = codec, meter, decoded
+            caller.cancel = self._engines.submit(name, decoded.request, partial(self._done, caller))
         except Exception as error:  # noqa: BLE001 - whatever it is, the client gets an answer and the count is right
-            self._fail(exchange, meter, error)
+            self._fail(caller, codec.info.name, meter, error)
 
-    def _done(self, exchange: Exchange, outcome: Outcome) -> None:
+    def _done(self, caller: Caller, outcome: Outcome) -> None:
         """Called by the executor's thread."""
-        self._finished.append((exchange, outcome))
+        self._finished.append((caller, outcome))
         if not self._woken:
             self._woken = True
             try:
@@ -124,19 +194,21 @@ class Inference:
         finished = self._finished
         now, now_ms = self._clock(), int(self._wall() * 1000)
         while finished:
-            exchange, outcome = finished.popleft()
-            codec, meter, decoded = exchange.context
-            exchange.context = None
+            caller, outcome = finished.popleft()
+            codec, meter, decoded = caller.context
+            caller.context = None
             if outcome.error is not None:
-                self._fail(exchange, meter, outcome.error)
+                self._fail(caller, codec.info.name, meter, outcome.error, outcome)
                 continue
             try:
-                self._answer(exchange, self._of_generation(codec, outcome), decoded, outcome)
+                caller.give(self._of_generation(codec, outcome), decoded, outcome)
             except Exception as error:  # noqa: BLE001 - the rest of the batch has to be answered
-                self._fail(exchange, meter, error)
+                self._fail(caller, codec.info.name, meter, error, outcome)
                 continue
             meter.in_flight -= 1
-            meter.succeeded(outcome, decoded.request.rows, now - exchange.started, now_ms)
+            meter.succeeded(outcome, decoded.request.rows, now - caller.started, now_ms)
+            if self._tracer is not None:
+                self._tracer.answered(caller, codec.info.name, now - caller.started, outcome)
 
     def _of_generation(self, codec: Codec, outcome: Outcome) -> Codec:
         """The codec of the generation that answered: the engine may have been swapped since the request was read."""
@@ -146,24 +218,30 @@ class Inference:
                 return current
         return codec
 
-    @staticmethod
-    def _answer(exchange: Exchange, codec: Codec, decoded: Decoded, outcome: Outcome) -> None:
-        answer = codec.encode(decoded, outcome)
-        if answer.json_bytes is None:
-            exchange.respond(200, answer.parts)
-        else:
-            extra = b"Inference-Header-Content-Length: %d\r\n" % answer.json_bytes
-            exchange.respond(200, answer.parts, extra, b"application/octet-stream")
-
-    def _fail(self, exchange: Exchange, meter: EngineMeter, error: Exception) -> None:
-        if not isinstance(error, TrtopsError):
-            log.error("an inference request failed", exc_info=error)
+    def _fail(
+        self, caller: Caller, engine: str, meter: EngineMeter, error: Exception, outcome: Outcome | None = None
+    ) -> None:
         fault = fault_of(error)
-        seconds = self._clock() - exchange.started
+        if not isinstance(error, TrtopsError):
+            about = request_of(caller)
+            log.error("an inference request of engine %s failed%s", engine, about, exc_info=error)
+        seconds = self._clock() - caller.started
         meter.in_flight -= 1
         meter.failed(fault.reason, seconds)
         meter.answered(fault.status, seconds)
-        exchange.fail(fault.status, fault.message, fault.extra)
+        if self._tracer is not None:
+            self._tracer.answered(caller, engine, seconds, outcome, fault)
+        caller.refuse(fault)
+
+
+def request_of(caller: Caller) -> str:
+    """What a log line says of a request that its client has named; empty if it has no name."""
+    name = caller.header(b"x-request-id") or caller.header(b"traceparent")
+    return "" if name is None else f", request {name[:200].decode('ascii', 'replace')}"
+
+
+def _decode(codec: Codec, exchange: Exchange, now: float) -> Decoded:
+    return codec.decode(exchange.body, _header_length(exchange), now)
 
 
 def _header_length(exchange: Exchange) -> int | None:

@@ -13,8 +13,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from numpy.typing import NDArray
 
     from trtops.executor.port import Outcome
@@ -33,16 +31,21 @@ OK = 200
 _RECENT = 1024
 
 
+@dataclass(slots=True, repr=False)
 class Histogram:
-    """Counts by bucket, and their sum."""
+    """Counts by bucket, and their sum. The last bucket has no upper bound.
 
-    __slots__ = ("bounds", "counts", "sum")
+    Attributes:
+        bounds: upper bounds of all buckets but the last.
+    """
 
-    def __init__(self, bounds: Sequence[float]) -> None:
-        """Start empty; the last bucket has no upper bound."""
-        self.bounds = bounds
-        self.counts = [0] * (len(bounds) + 1)
-        self.sum = 0.0
+    bounds: tuple[float, ...]
+    counts: list[int] = field(default_factory=list)
+    sum: float = 0.0
+
+    def __post_init__(self) -> None:
+        """Start empty unless counts are given."""
+        self.counts = self.counts or [0] * (len(self.bounds) + 1)
 
     def __repr__(self) -> str:
         """Show count and sum."""
@@ -50,9 +53,12 @@ class Histogram:
 
     def copy(self) -> Histogram:
         """A copy that no observation changes."""
-        other = Histogram(self.bounds)
-        other.counts, other.sum = list(self.counts), self.sum
-        return other
+        return Histogram(self.bounds, list(self.counts), self.sum)
+
+    def add(self, other: Histogram) -> None:
+        """Count all that another one counted. Both have the same bounds."""
+        self.counts = [mine + more for mine, more in zip(self.counts, other.counts, strict=True)]
+        self.sum += other.sum
 
     @property
     def count(self) -> int:
@@ -155,14 +161,56 @@ class EngineMeter:
         self.failed_seconds += seconds
         self.rejected[reason] = self.rejected.get(reason, 0) + 1
 
+    def add(self, other: EngineMeter) -> None:
+        """Count all that another front end counted; both are folded."""
+        self.in_flight += other.in_flight
+        self.requests += other.requests
+        self.last = max(self.last, other.last)
+        self.failures += other.failures
+        self.failed_seconds += other.failed_seconds
+        for status, histogram in other.duration.items():
+            self.duration.setdefault(status, Histogram(SECONDS)).add(histogram)
+        for mine, more in ((self.queue, other.queue), (self.compute, other.compute), (self.batch, other.batch)):
+            mine.add(more)
+        for reason, count in other.rejected.items():
+            self.rejected[reason] = self.rejected.get(reason, 0) + count
+        for size, batch in other.batches.items():
+            meter = self.batches.setdefault(size, BatchMeter())
+            meter.executions += batch.executions
+            meter.compute_us += batch.compute_us
 
+
+@dataclass(slots=True)
 class Meters:
-    """Numbers of a front end by engine. Only engines that serve have any: names that clients invent cost nothing."""
+    """Numbers of a front end by engine. Only engines that serve have any: names that clients invent cost nothing.
 
-    def __init__(self) -> None:
-        """Start empty."""
-        self.engines: dict[str, EngineMeter] = {}
-        self.malformed: dict[int, int] = {}
+    Attributes:
+        engines: name -> numbers.
+        malformed: HTTP status -> requests that never reached the application.
+        connections: that are open now.
+        buffered: bytes of bodies that are held now.
+    """
+
+    engines: dict[str, EngineMeter] = field(default_factory=dict)
+    malformed: dict[int, int] = field(default_factory=dict)
+    connections: int = 0
+    buffered: int = 0
+
+    def add(self, other: Meters) -> None:
+        """Count all that another front end counted."""
+        other.fold()
+        for name, meter in other.engines.items():
+            self.engine(name).add(meter)
+        for status, count in other.malformed.items():
+            self.malformed[status] = self.malformed.get(status, 0) + count
+        self.connections += other.connections
+        self.buffered += other.buffered
+
+    def ended(self) -> None:
+        """Forget what is so now and nothing more: the front end that counted is gone, its sums stay."""
+        self.connections = self.buffered = 0
+        for meter in self.engines.values():
+            meter.in_flight = 0
 
     def fold(self) -> dict[str, EngineMeter]:
         """All engines' numbers, up to date."""

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from trtops.serve.measure import Meters
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
     from prometheus_client import Metric
 
     from trtops.executor.port import EngineInfo
-    from trtops.serve.front import Front
-    from trtops.serve.measure import EngineMeter, Histogram, Meters
+    from trtops.serve.measure import EngineMeter, Histogram
     from trtops.serve.observe import ExecutorMeter, Totals
 
 
@@ -20,35 +21,31 @@ class Exposition:
 
     def __init__(
         self,
-        meters: Meters,
         index: Callable[[], tuple[EngineInfo, ...]],
         swaps: Callable[[], Mapping[tuple[str, str], int]],
-        front: Front,
         executor: ExecutorMeter | None = None,
     ) -> None:
         """Read from these.
 
         Args:
-            meters: counts of the front end.
             index: what is served.
             swaps: (engine, result) -> how many swaps ended so.
-            front: the data port's front end.
             executor: counts of the executor, if it has an observer.
         """
         from prometheus_client.registry import CollectorRegistry
 
-        self._meters = meters
+        self._meters = Meters()
         self._index = index
         self._swaps = swaps
-        self._front = front
         self._executor = executor
         self._registry = CollectorRegistry()
         self._registry.register(self)
 
-    def __call__(self) -> tuple[bytes, bytes]:
-        """The text and its content type."""
+    def __call__(self, meters: Meters) -> tuple[bytes, bytes]:
+        """The text and its content type; ``meters`` are the numbers of all front ends."""
         from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
+        self._meters = meters
         return generate_latest(self._registry), CONTENT_TYPE_LATEST.encode()
 
     def collect(self) -> Iterator[Metric]:
@@ -119,8 +116,8 @@ class Exposition:
             generation.add_metric([info.name], info.generation)
             details = {"version": info.version, "digest": info.digest, "backend": info.backend}
             about.add_metric([info.name], details)
-        connections = GaugeMetricFamily("trtops_http_connections", "Open connections", len(self._front.connections))
-        held = GaugeMetricFamily("trtops_http_buffered_bytes", "Bytes of requests that are held", self._front.buffered)
+        connections = GaugeMetricFamily("trtops_http_connections", "Open connections", self._meters.connections)
+        held = GaugeMetricFamily("trtops_http_buffered_bytes", "Bytes of requests that are held", self._meters.buffered)
         yield from (flight, generation, about, connections, held)
 
 

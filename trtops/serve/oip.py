@@ -2,7 +2,7 @@
 
 JSON with the binary tensor extension. References: the protocol, https://github.com/kserve/open-inference-protocol;
 the extension, https://github.com/triton-inference-server/server/blob/main/docs/protocol/extension_binary_data.md.
-Not taken, and refused by name: sequences, classification, shared memory regions, and a body that is raw tensor data.
+Not taken, and refused by name: sequences, classification, and a body that is raw tensor data.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from trtops.errors import InputError, Retryable, TrtopsError
 from trtops.executor.port import Request
 from trtops.serve import elements
 from trtops.serve.quick import Quick, rows_of
+from trtops.serve.regions import Regions
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from trtops.executor.port import EngineInfo, Outcome
+    from trtops.serve.regions import Place
     from trtops.tensor import Shape, TensorInfo
 
 MAX_ID = 1024
@@ -36,6 +38,7 @@ _CACHED_PLANS = 256
 _KNOWN_SHAPES = 1024
 _PATH = re.compile(r"\$\.(inputs|outputs)\[(\d+)\]")
 _REFUSED_PARAMETERS = ("sequence_id", "sequence_start", "sequence_end")
+_IN_PLACE = b'%b"parameters":{"shared_memory_region":%b,"shared_memory_byte_size":%d}}'
 _NO_PARAMETERS: dict[str, Any] = {}
 
 
@@ -68,10 +71,11 @@ _DECODER = msgspec.json.Decoder(_Document)
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """An output that the client asked for, and whether in binary form."""
+    """An output that the client asked for, whether in binary form, and the shared memory that it goes to if any."""
 
     tensor: TensorInfo
     binary: bool
+    place: Place | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,11 +165,6 @@ def _flag(parameters: Mapping[str, Any], key: str, default: bool, where: str = "
     return value
 
 
-def _refuse_shared_memory(parameters: Mapping[str, Any], where: str) -> None:
-    if "shared_memory_region" in parameters:
-        raise InputError(f"{where}shared memory regions are not taken here", fix="send the data in the request")
-
-
 def _dims(shape: tuple[int, ...]) -> str:
     return "[" + ",".join(str(dim) for dim in shape[:16]) + (",…]" if len(shape) > 16 else "]")  # noqa: PLR2004 - a readable message
 
@@ -173,9 +172,15 @@ def _dims(shape: tuple[int, ...]) -> str:
 class Codec:
     """Requests and answers of one engine. Cheap to use, made once a generation."""
 
-    def __init__(self, info: EngineInfo) -> None:
-        """Write down all of an answer that does not change from request to request."""
+    def __init__(self, info: EngineInfo, regions: Regions | None = None) -> None:
+        """Write down all of an answer that does not change from request to request.
+
+        Args:
+            info: the engine.
+            regions: shared memory that tensors may be in.
+        """
         self.info = info
+        self._regions = regions or Regions()
         self._inputs = {tensor.name: tensor for tensor in info.inputs}
         self._outputs = {tensor.name: tensor for tensor in info.outputs}
         self._batchable = bool(info.inputs) and all(
@@ -246,6 +251,10 @@ class Codec:
         for given in document.inputs:
             tensor, shape = self._check(given, inputs, rows)
             rows = shape[0] if self._batchable else 1
+            place = self._regions.place(given.parameters, f"input '{given.name}': ") if given.parameters else None
+            if place is not None:
+                inputs[given.name] = self.from_place(given, place, tensor, shape)
+                continue
             size = self._binary_size(given, len(body) - header - offset)
             if size is None:
                 inputs[given.name] = elements.from_json(given.data, tensor.dtype, shape, given.name)
@@ -264,8 +273,17 @@ class Codec:
             self._remember(text, _Plan(head, tuple(pieces), rows, offset))
         return _decoded(inputs, rows, head, now)
 
+    @staticmethod
+    def from_place(given: _Input, place: Place, tensor: TensorInfo, shape: Shape) -> NDArray[np.generic]:
+        """Read an input from shared memory."""
+        if memoryview(given.data).nbytes or "binary_data_size" in given.parameters:
+            raise InputError(f"input '{given.name}': has data and a shared memory region", fix="give one")
+        data = place.region.read(place.offset, place.size)
+        return elements.from_binary(data, 0, place.size, tensor.dtype, shape, given.name, "shared_memory_byte_size")
+
     def _remember(self, text: bytes, plan: _Plan) -> None:
-        if len(text) <= _CACHED_HEADER and not plan.head.id:
+        shared = any(wanted.place is not None for wanted in plan.head.wanted)
+        if len(text) <= _CACHED_HEADER and not plan.head.id and not shared:
             if len(self._plans) >= _CACHED_PLANS:
                 self._plans.clear()
             self._plans[text] = plan
@@ -309,7 +327,6 @@ class Codec:
         if not given.parameters:
             return None
         where = f"input '{given.name}': "
-        _refuse_shared_memory(given.parameters, where)
         if "binary_data_size" not in given.parameters:
             return None
         if memoryview(given.data).nbytes:
@@ -353,10 +370,10 @@ class Codec:
                 raise InputError(f"unknown output '{output.name:.100}': engine '{self.info.name}' gives {known}")
             if output.name in found:
                 raise InputError(f"{where}is asked for twice")
-            _refuse_shared_memory(output.parameters, where)
+            place = self._regions.place(output.parameters, where) if output.parameters else None
             if output.parameters.get("classification"):
                 raise InputError(f"{where}classification is not supported", fix="ask for the tensor and rank it")
-            found[output.name] = Wanted(tensor, _flag(output.parameters, "binary_data", binary, where))
+            found[output.name] = Wanted(tensor, _flag(output.parameters, "binary_data", binary, where), place)
         return tuple(found.values())
 
     def encode(self, decoded: Decoded, outcome: Outcome) -> Answer:
@@ -378,7 +395,10 @@ class Codec:
                     f"engine '{self.info.name}' was replaced by one that has no output '{wanted.tensor.name}'"
                 )
             opening_of = self._described.get((wanted.tensor.name, array.shape)) or self._describe(wanted.tensor, array)
-            if wanted.binary:
+            if wanted.place is not None:
+                size = write_place(wanted, wanted.place, array)
+                described.append(_IN_PLACE % (opening_of, msgspec.json.encode(wanted.place.region.about.name), size))
+            elif wanted.binary:
                 data = elements.to_binary(array, wanted.tensor.dtype)
                 tail.append(data)
                 described.append(b'%b"parameters":{"binary_data_size":%d}}' % (opening_of, len(data)))
@@ -399,6 +419,25 @@ class Codec:
             self._described.clear()
         self._described[tensor.name, array.shape] = text
         return text
+
+
+def write_place(wanted: Wanted, place: Place, array: NDArray[np.generic]) -> int:
+    """Write an output to its shared memory.
+
+    Returns:
+        bytes that were written.
+
+    Raises:
+        InputError: it does not fit there.
+    """
+    data = elements.to_binary(array, wanted.tensor.dtype)
+    if len(data) > place.size:
+        raise InputError(
+            f"output '{wanted.tensor.name}' has {len(data)} bytes, its place in shared memory {place.size}",
+            fix="give it a larger place",
+        )
+    place.region.write(place.offset, data)
+    return len(data)
 
 
 def _json_data(tensor: TensorInfo, array: NDArray[np.generic]) -> bytes:

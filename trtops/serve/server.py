@@ -12,7 +12,7 @@ import socket
 import sys
 import time
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, TextIO
 
@@ -22,13 +22,16 @@ from trtops.errors import InputError, Unavailable
 from trtops.executor.attach import Attachment
 from trtops.executor.executor import Executor
 from trtops.serve.agent import Agent, Duty
+from trtops.serve.controls import ControlRoutes
+from trtops.serve.desk import Desk
 from trtops.serve.exchange import Limits
 from trtops.serve.front import Front
 from trtops.serve.inference import Catalogue, Inference
 from trtops.serve.measure import Meters
 from trtops.serve.metrics import Exposition
 from trtops.serve.observe import ExecutorMeter
-from trtops.serve.routes import ControlRoutes, DataRoutes
+from trtops.serve.regions import Regions
+from trtops.serve.routes import DataRoutes
 from trtops.serve.snapshot import Snapshots
 from trtops.transport.server import Server as Shared
 
@@ -36,16 +39,16 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from pathlib import Path
 
-    from trtops.executor.port import EngineInfo, Engines
+    from trtops.executor.port import Engines
     from trtops.registry.port import Registry
+    from trtops.serve.desk import Control, Health
     from trtops.serve.pull import Artifacts
-    from trtops.serve.routes import Control, Health
 
 log = logging.getLogger(__name__)
 
 _BACKLOG = 1024
 SWITCH_INTERVAL = 0.001
-_CONTROL_LIMITS = Limits(body_bytes=1 << 20, connections=256)
+_CONTROL_CONNECTIONS = 256
 
 
 @dataclass(frozen=True)
@@ -109,14 +112,24 @@ class HttpServer:
         """
         loop = asyncio.get_running_loop()
         self.meters = Meters()
-        catalogue = Catalogue(engines)
+        regions = Regions()
+        catalogue = Catalogue(engines, health.absent, regions)
         inference = Inference(engines, catalogue, self.meters, loop, time.time, time.monotonic)
-        routes = DataRoutes(inference, catalogue, self.meters, health)
+        self.desk = Desk(catalogue, health, self._numbers, regions)
+        routes = DataRoutes(inference, self.desk)
+        limits = limits or Limits()
         self.data = Front(loop, routes, limits, self.meters.refused)
-        index = partial(_index, catalogue)
-        metrics = Exposition(self.meters, index, swaps or Swaps(), self.data, executor)
-        self.control = Front(loop, ControlRoutes(metrics, health, control, loop, index), _CONTROL_LIMITS)
+        metrics = Exposition(self.desk.infos, swaps or Swaps(), executor)
+        self.routes = ControlRoutes(metrics, self.desk, control, loop, routes)
+        self.control = Front(loop, self.routes, replace(limits, connections=_CONTROL_CONNECTIONS), self.meters.refused)
         self._servers: list[asyncio.Server] = []
+
+    def _numbers(self, done: Callable[[Meters], None]) -> None:
+        total = Meters()
+        total.add(self.meters)
+        total.connections = len(self.data.connections) + len(self.control.connections)
+        total.buffered = self.data.buffered + self.control.buffered
+        done(total)
 
     async def listen(self, front: Front, host: str, port: int) -> int:
         """Open a port.
@@ -151,10 +164,6 @@ class HttpServer:
         cut = await self.data.drain(drain)
         await self.control.drain(min(drain, 1.0))
         return cut
-
-
-def _index(catalogue: Catalogue) -> tuple[EngineInfo, ...]:
-    return tuple(codec.info for codec in catalogue.codecs().values())
 
 
 def _cannot_listen(error: OSError, host: str, port: int) -> Exception:

@@ -65,6 +65,12 @@ class Sum:
         done(Outcome({"y": _REPLY}))
         return lambda: None
 
+    def start(self, *, here: bool) -> None:
+        """Nothing waits."""
+
+    def mapped(self, memory: np.ndarray[Any, Any]) -> None:
+        """No device reads it."""
+
     def catalogue(self) -> bytes:
         """No engines."""
         return b"[]"

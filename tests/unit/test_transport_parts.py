@@ -26,6 +26,7 @@ from trtops.transport.layout import (
     Layout,
     aligned,
 )
+from trtops.transport.peers import Patience
 from trtops.transport.ring import Reader, Violation, Writer
 from trtops.transport.segment import attach, create
 from trtops.transport.tensors import Describer, Parser
@@ -265,3 +266,18 @@ def test_the_document_names_every_field_where_it_is() -> None:
         assert f"`{struct_name}` `{form}`" in text, f"{struct_name} {form} is not in {DOCUMENT.name}"
     for code, dtype in enumerate(layout_module.DTYPES):
         assert re.search(rf"\| {code} \| {dtype} \|", text)
+
+
+def test_looking_a_moment_longer_is_left_out_where_it_does_not_pay() -> None:
+    patience = Patience()
+    looks = 0
+    for _ in range(10_000):
+        if patience.worth():
+            looks += 1
+            patience.note(came=False)
+    assert looks < 25
+    while not patience.worth():
+        pass
+    patience.note(came=True)
+    assert patience.worth()
+    assert repr(patience) == "Patience(0 misses, 0 turns to leave out)"

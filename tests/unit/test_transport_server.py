@@ -407,6 +407,39 @@ def test_a_flood_of_one_client_leaves_room_for_others(stack: Stack) -> None:
         thread.join(LONG)
 
 
+def test_a_batch_that_runs_in_the_transport_s_thread_holds_up_nobody(stack: Stack) -> None:
+    """A lone request finds an idle lane and runs in the thread that read it; others are read, and time out, meanwhile."""
+    with stack.client() as first, stack.client() as second:
+        stack.session.threads.clear()
+        assert first.infer("e", rows(1).inputs, 1).error is None
+        assert {thread.ident for thread in threading.enumerate() if thread.name.startswith("trtops-transport")} & (
+            stack.session.threads
+        )
+        stack.session.hold()
+        running = first.submit("e", rows(1).inputs, 1)
+        stack.session.wait_entered()
+        late = second.wait(second.submit("e", rows(2).inputs, 1, deadline=time.monotonic() + 0.02))
+        assert isinstance(late.error, DeadlineExceeded)
+        assert running.reply is None
+        with stack.client() as third:  # and a new one is welcomed
+            waiting = third.submit("e", rows(3).inputs, 1)
+            stack.session.gate.set()
+            assert third.wait(waiting).outputs["y"][0, 0] == 6
+        assert first.wait(running).outputs["y"][0, 0] == 2
+
+
+def test_a_server_that_ends_while_its_thread_runs_a_batch_does_not_wait_for_it(tmp_path: Path) -> None:
+    stack = Stack(tmp_path / "s")
+    client = stack.client()
+    stack.session.hold()
+    running = client.submit("e", rows(1).inputs, 1)
+    stack.session.wait_entered()
+    stack.server.close()
+    assert isinstance(client.wait(running).error, Unavailable)
+    stack.close()
+    client.close()
+
+
 # -- the socket --------------------------------------------------------------------------------------------------------
 
 

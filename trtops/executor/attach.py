@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from trtops.executor.port import Request
+from trtops.backend.pinned import PAGE_LOCKED
+from trtops.executor.port import Offers, Request
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -24,6 +25,8 @@ class Attachment:
     def __init__(self, engines: Engines) -> None:
         """Pass to this executor."""
         self._engines = engines
+        self._starts = engines if isinstance(engines, Offers) else None
+        self._submit = engines.offer if isinstance(engines, Offers) else engines.submit
         self._seen: tuple[EngineInfo, ...] | None = None
         self._catalogue = b"[]"
 
@@ -36,23 +39,33 @@ class Attachment:
         priority: int,
         done: Callable[[Answer], None],
     ) -> Callable[[], None]:
-        """Queue a request.
+        """Queue a request; :meth:`start` follows.
 
         Raises:
             TrtopsError: as :meth:`trtops.executor.port.Engines.submit`.
         """
-        return self._engines.submit(engine, Request(inputs, rows, deadline, priority), done)
+        return self._submit(engine, Request(inputs, rows, deadline, priority), done)
+
+    def start(self, *, here: bool) -> None:
+        """Start what was queued; ``here``: this thread may run it, see :meth:`trtops.executor.port.Offers.start`."""
+        if self._starts is not None:
+            self._starts.start(here=here)
+
+    def mapped(self, memory: NDArray[np.uint8]) -> None:
+        """Have a client's segment page-locked, so that a device reads inputs from where they are."""
+        PAGE_LOCKED.adopt(memory)
 
     def catalogue(self) -> bytes:
         """The engines that are served, as JSON."""
         infos = self._engines.engines()
         if infos is not self._seen:
-            self._catalogue = msgspec.json.encode([_plain(info) for info in infos])
+            self._catalogue = msgspec.json.encode([plain_info(info) for info in infos])
             self._seen = infos
         return self._catalogue
 
 
-def _plain(info: EngineInfo) -> dict[str, object]:
+def plain_info(info: EngineInfo) -> dict[str, object]:
+    """An engine as a catalogue says it, in JSON's types."""
     return {
         "name": info.name,
         "generation": info.generation,

@@ -6,7 +6,7 @@ Plain classes with slots, not pydantic: these are made once a request.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -110,6 +110,21 @@ class Tolerance:
     atol: float
     rtol: float
     bounds: Mapping[str, float] = field(default_factory=dict)
+
+
+@runtime_checkable
+class Offers(Protocol):
+    """An executor in this process that takes several requests before it starts them."""
+
+    def offer(self, engine: str, request: Request, done: Callable[[Outcome], None]) -> Callable[[], None]:
+        """Queue a request as :meth:`Engines.submit` does, and leave it there until :meth:`start`, which has to follow.
+
+        Raises:
+            TrtopsError: as :meth:`Engines.submit`.
+        """
+
+    def start(self, *, here: bool) -> None:
+        """Start what was offered; ``here``: a batch may be run in this thread, which would only wait for more."""
 
 
 class Engines(Protocol):

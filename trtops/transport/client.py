@@ -105,6 +105,7 @@ class Client:
         self._complete = Reader(self._segment.words, layout.complete, layout.entries)
         self._describer = Describer(layout.input_bytes, "input area")
         self._parser = Parser(layout.output_bytes)
+        self._described = [b""] * slots
         self._free = deque(range(slots))
         self._calls: dict[int, Call] = {}
         self._followers: deque[Call] = deque()
@@ -201,11 +202,14 @@ class Client:
             slot = self._free.popleft()
             self._sequence += 1
             call = Call(slot, self._sequence, done)
-        begin = self._segment.starts[slot] + REQUEST_BYTES
         encoded = described.encoded
-        self._segment.memory[begin : begin + len(encoded)] = encoded
+        segment = self._segment
+        if self._described[slot] is not encoded:  # else it stands there: the executor does not write to it
+            begin = segment.starts[slot] + REQUEST_BYTES
+            segment.bytes[begin : begin + len(encoded)] = encoded
+            self._described[slot] = encoded
         call.size = len(encoded)
-        return call, described.views(slot, self._segment.inputs)
+        return call, described.views(slot, segment.inputs)
 
     def send(self, call: Call, *, deadline: float | None = None, priority: int = 0) -> None:
         """Send a request whose slot was reserved and written.
@@ -215,7 +219,7 @@ class Client:
         """
         due = 0 if deadline is None else max(1, int(deadline * 1e9))
         segment = self._segment
-        REQUEST.pack_into(segment.memory, segment.starts[call.slot], call.sequence, due, priority, call.size)
+        REQUEST.pack_into(segment.bytes, segment.starts[call.slot], call.sequence, due, priority, call.size)
         with self._lock:
             if self._gone is not None:
                 raise Unavailable(f"the connection is gone: {self._gone}", fix="connect again")
@@ -258,7 +262,8 @@ class Client:
                         self._poll(None)
                 finally:
                     self._polling.release()
-                    self._promote()
+                    if self._followers:  # one that comes later sees that nobody polls
+                        self._promote()
             else:
                 self._follow(call)
         return call.reply
@@ -298,65 +303,72 @@ class Client:
         return came
 
     def _poll(self, timeout: float | None) -> bool:
-        if self._take() or self._gone is not None:
+        complete = self._complete
+        if complete.pending():
+            return self._take()
+        if self._gone is not None:
             return True
         if self._spin:
             until = time.perf_counter() + self._spin
             while time.perf_counter() < until:
-                if self._take():
-                    return True
-        if not self._complete.announce_sleep():
-            return self._take()
-        for fd, _ in self._poller.poll(timeout):
-            if fd != self._bell:
-                self._listen()
-        self._complete.announce_awake()
+                if complete.pending():
+                    return self._take()
+        if complete.announce_sleep():
+            for fd, _ in self._poller.poll(timeout, 2):
+                if fd != self._bell:
+                    self._listen()
+        complete.announce_awake()
         return self._take()
 
     def _take(self) -> bool:
         """Take the answers that are there."""
         numbers = self._complete.pop()
         for slot in numbers:
-            with self._lock:
-                call = self._calls.pop(slot, None)
+            call = self._calls.pop(slot, None)
             if call is not None:
                 self._answer(call, self._read(call))
         return bool(numbers)
 
     def _answer(self, call: Call, reply: Reply) -> None:
-        with self._lock:
+        with self._lock:  # a thread that is about to sleep until this looks at the reply under it
             call.reply = reply
-            event = call.event
-        if event is not None:
-            event.set()
+        if call.event is not None:
+            call.event.set()
         if call.done is not None:
             call.done(reply)
 
     def _read(self, call: Call) -> Reply:
         """Read an answer out of its slot, and free the slot."""
         slot = call.slot
-        start = self._segment.starts[slot] + ANSWER_OFFSET
-        memory = self._segment.memory
-        sequence, status, size, generation, batch, _, queue_us, compute_us, retry_after = ANSWER.unpack_from(
-            memory, start
-        )
+        segment = self._segment
+        start = segment.starts[slot] + ANSWER_OFFSET
         reply = Reply()
-        reply.generation, reply.batch, reply.queue_us, reply.compute_us = generation, batch, queue_us, compute_us
+        (
+            sequence,
+            status,
+            size,
+            reply.generation,
+            reply.batch,
+            _,
+            reply.queue_us,
+            reply.compute_us,
+            retry_after,
+        ) = ANSWER.unpack_from(segment.bytes, start)
         if sequence != call.sequence:
             reply.error = Retryable(f"slot {slot} holds the answer to request {sequence}, not {call.sequence}")
         elif status:
-            reply.error = decode_error(status, self._segment.outputs[slot][:size].tobytes(), retry_after)
+            reply.error = decode_error(status, segment.outputs[slot][:size].tobytes(), retry_after)
         else:
             begin = start + ANSWER_BYTES
             try:
-                described = self._parser.parse(bytes(memory[begin : begin + min(size, MAX_DESCRIPTION)]))
+                described = self._parser.parse(segment.bytes[begin : begin + min(size, MAX_DESCRIPTION)])
             except InputError as error:
                 reply.error = error
             else:
                 if not self._copy:
                     reply.outputs = self._lend(slot, described)
                     return reply
-                views = described.views(slot, self._segment.outputs)
+                views = described.views(slot, segment.outputs)
                 reply.outputs = {name: view.copy() for name, view in views.items()}
         self._free.append(slot)
         return reply

@@ -76,11 +76,23 @@ class Handler(Protocol):
         priority: int,
         done: Callable[[Answer], None],
     ) -> Callable[[], None]:
-        """Take a request; ``done`` comes once, from any thread. Returns what cancels it.
+        """Take a request, which may wait for :meth:`start`; ``done`` comes once, from any thread.
+
+        Returns what cancels it.
 
         Raises:
             TrtopsError: it is refused; ``done`` does not come.
         """
+
+    def start(self, *, here: bool) -> None:
+        """All requests that were there are submitted: start them.
+
+        Args:
+            here: this thread may be used for the work, another one takes the requests that come meanwhile.
+        """
+
+    def mapped(self, memory: NDArray[np.uint8]) -> None:
+        """A client's segment was mapped; inputs will be views of it."""
 
     def catalogue(self) -> bytes:
         """The engines that are served, as JSON."""
@@ -93,6 +105,7 @@ class Connection:
         name: for the log: ``pid 12, uid 1000``.
         segment: shared with it.
         bell: its eventfd, which the executor rings.
+        taken: requests that were read off its ring, ever.
     """
 
     def __init__(self, name: str, segment: Segment, bell: int, handler: Handler, *, private: bool) -> None:
@@ -108,6 +121,7 @@ class Connection:
         self.name = name
         self.segment = segment
         self.bell = bell
+        self.taken = 0
         self._handler = handler
         self._private = private
         layout = segment.layout
@@ -116,6 +130,7 @@ class Connection:
         self._parser = Parser(layout.input_bytes)
         self._describer = Describer(layout.output_bytes, "output area")
         self._cancels: dict[int, tuple[int, Callable[[], None] | None]] = {}
+        self._described = [b""] * layout.slots
         self._lock = threading.Lock()
         self._open = True
         self._submitted.announce_sleep()
@@ -142,18 +157,33 @@ class Connection:
         self._submitted.announce_awake()
         for _ in range(_ROUNDS):
             for slot in self._submitted.pop():
+                self.taken += 1
                 self._take(slot)
             if self._submitted.announce_sleep():
                 return True
             self._submitted.announce_awake()
         return False
 
+    def linger(self, seconds: float, clock: Callable[[], float]) -> bool:
+        """Look for requests for a moment instead of sleeping. Afterwards :meth:`drain` is called, whatever came.
+
+        Returns:
+            Whether there are some.
+        """
+        reader = self._submitted
+        reader.announce_awake()
+        end = clock() + seconds
+        while not reader.pending():
+            if clock() >= end:
+                return False
+        return True
+
     def _take(self, slot: int) -> None:
-        starts = self.segment.starts
-        if slot >= len(starts):
-            raise Violation(f"slot {slot} of {len(starts)}")
-        start = starts[slot]
-        sequence, deadline, priority, size = REQUEST.unpack_from(self.segment.memory, start)
+        segment = self.segment
+        if slot >= len(segment.starts):
+            raise Violation(f"slot {slot} of {len(segment.starts)}")
+        start = segment.starts[slot]
+        sequence, deadline, priority, size = REQUEST.unpack_from(segment.bytes, start)
         with self._lock:
             if slot in self._cancels:
                 raise Violation(f"slot {slot} was posted twice")
@@ -162,8 +192,8 @@ class Connection:
             if size > MAX_DESCRIPTION:
                 raise InputError(f"a description of {size} bytes")  # noqa: TRY301 - answered like every other
             begin = start + REQUEST_BYTES
-            request = self._parser.parse(bytes(self.segment.memory[begin : begin + size]))
-            inputs = request.views(slot, self.segment.inputs)
+            request = self._parser.parse(segment.bytes[begin : begin + size])
+            inputs = request.views(slot, segment.inputs)
             if self._private:
                 inputs = {name: array.copy() for name, array in inputs.items()}
             due = deadline / 1e9 if deadline else None
@@ -195,14 +225,15 @@ class Connection:
         except InputError as error:
             self._refuse(slot, sequence, error, answer)
             return
-        outputs = answer.outputs
-        for name, view in described.views(slot, self.segment.outputs).items():
+        segment, outputs, encoded = self.segment, answer.outputs, described.encoded
+        for name, view in described.views(slot, segment.outputs).items():
             view[...] = outputs[name]
-        start = self.segment.starts[slot] + ANSWER_OFFSET
-        memory, encoded = self.segment.memory, described.encoded
-        memory[start + ANSWER_BYTES : start + ANSWER_BYTES + len(encoded)] = encoded
+        start = segment.starts[slot] + ANSWER_OFFSET
+        if self._described[slot] is not encoded:  # else it stands there; a client that changed it harms itself
+            segment.bytes[start + ANSWER_BYTES : start + ANSWER_BYTES + len(encoded)] = encoded
+            self._described[slot] = encoded
         ANSWER.pack_into(
-            memory,
+            segment.bytes,
             start,
             sequence,
             0,
@@ -221,7 +252,7 @@ class Connection:
         text = encode_error(error, segment.layout.output_bytes)
         segment.outputs[slot][: len(text)] = np.frombuffer(text, np.uint8)
         ANSWER.pack_into(
-            segment.memory,
+            segment.bytes,
             segment.starts[slot] + ANSWER_OFFSET,
             sequence,
             status_of(error),

@@ -4,8 +4,9 @@ Each end keeps its own index and only publishes it; what the other end published
 announces that it is about to sleep; only then does the writer ring its doorbell.
 
 Order of memory: the writer stores the entry, then the tail; the reader loads the tail, then the entry. x86-64 keeps
-both orders. The announcement needs a full barrier at both ends (store, then load): a lock's acquire and release is
-one there. Elsewhere the writer rings each time, which needs no announcement.
+both orders. The announcement needs a full barrier at both ends (store, then load): taking and releasing a lock, which
+is this end's own and never waited for, is one there (locked instructions). Elsewhere the writer rings each time, which
+needs no announcement.
 """
 
 from __future__ import annotations
@@ -19,17 +20,6 @@ from trtops.transport.layout import RING_ENTRIES, RING_HEAD, RING_SLEEPS, RING_T
 _MASK: Final = 0xFFFFFFFF
 _RING_ALWAYS: Final = platform.machine() not in {"x86_64", "AMD64"}
 
-_barrier_lock = threading.local()
-
-
-def barrier() -> None:
-    """A full memory barrier on x86-64: locked instructions of a lock that no other thread waits for."""
-    lock = getattr(_barrier_lock, "lock", None)
-    if lock is None:
-        lock = _barrier_lock.lock = threading.Lock()
-    lock.acquire()
-    lock.release()
-
 
 class Violation(Exception):
     """A peer broke the protocol; it is disconnected."""
@@ -38,7 +28,7 @@ class Violation(Exception):
 class Writer:
     """The end that writes. ``entries`` is at least the number of slots, so it never overruns what was not read."""
 
-    __slots__ = ("_entries", "_first", "_mask", "_sleeps", "_tail", "_tail_at", "_words")
+    __slots__ = ("_entries", "_fence", "_first", "_mask", "_sleeps", "_tail", "_tail_at", "_words")
 
     def __init__(self, words: memoryview, offset: int, entries: int) -> None:
         """Write to the ring at a byte offset of a segment, seen as 32-bit words."""
@@ -48,6 +38,7 @@ class Writer:
         self._first = (offset + RING_ENTRIES) // 4
         self._mask = entries - 1
         self._entries = entries
+        self._fence = threading.Lock()
         self._tail = 0
 
     def __repr__(self) -> str:
@@ -56,20 +47,20 @@ class Writer:
 
     def push(self, number: int) -> bool:
         """Write one entry. True: the reader sleeps, ring its doorbell."""
-        words = self._words
-        words[self._first + (self._tail & self._mask)] = number
-        self._tail = (self._tail + 1) & _MASK
-        words[self._tail_at] = self._tail
+        words, tail = self._words, self._tail
+        words[self._first + (tail & self._mask)] = number
+        words[self._tail_at] = self._tail = (tail + 1) & _MASK
         if _RING_ALWAYS:
             return True
-        barrier()
+        self._fence.acquire()
+        self._fence.release()
         return words[self._sleeps] != 0
 
 
 class Reader:
     """The end that reads."""
 
-    __slots__ = ("_entries", "_first", "_head", "_head_at", "_mask", "_sleeps", "_tail_at", "_words")
+    __slots__ = ("_entries", "_fence", "_first", "_head", "_head_at", "_mask", "_sleeps", "_tail_at", "_words")
 
     def __init__(self, words: memoryview, offset: int, entries: int) -> None:
         """Read from the ring at a byte offset of a segment, seen as 32-bit words."""
@@ -80,11 +71,16 @@ class Reader:
         self._first = (offset + RING_ENTRIES) // 4
         self._mask = entries - 1
         self._entries = entries
+        self._fence = threading.Lock()
         self._head = 0
 
     def __repr__(self) -> str:
         """Show the index."""
         return f"Reader(head {self._head} of {self._entries} entries)"
+
+    def pending(self) -> bool:
+        """Whether something is there."""
+        return self._words[self._tail_at] != self._head
 
     def pop(self) -> list[int]:
         """All entries that are there, oldest first.
@@ -92,22 +88,27 @@ class Reader:
         Raises:
             Violation: the writer's index is further ahead than the ring is long.
         """
-        words = self._words
-        ahead = (words[self._tail_at] - self._head) & _MASK
+        words, head = self._words, self._head
+        ahead = (words[self._tail_at] - head) & _MASK
         if not ahead:
             return []
-        if ahead > self._entries:
+        if ahead == 1:  # the commonest by far
+            numbers = [words[self._first + (head & self._mask)]]
+        elif ahead > self._entries:
             raise Violation(f"a ring of {self._entries} entries claims to hold {ahead}")
-        first, mask, head = self._first, self._mask, self._head
-        numbers = [words[first + ((head + step) & mask)] for step in range(ahead)]
-        self._head = words[self._head_at] = (head + ahead) & _MASK
+        else:
+            first, mask = self._first, self._mask
+            numbers = [words[first + ((head + step) & mask)] for step in range(ahead)]
+        words[self._head_at] = self._head = (head + ahead) & _MASK
         return numbers
 
     def announce_sleep(self) -> bool:
         """Ask for the doorbell. False: something came meanwhile; read it first."""
-        self._words[self._sleeps] = 1
-        barrier()
-        return bool(self._words[self._tail_at] == self._head)
+        words = self._words
+        words[self._sleeps] = 1
+        self._fence.acquire()
+        self._fence.release()
+        return words[self._tail_at] == self._head
 
     def announce_awake(self) -> None:
         """No doorbell is needed for now."""

@@ -26,7 +26,8 @@ class Segment:
 
     Attributes:
         layout: where everything is.
-        memory: all bytes. ``words``: the same as 32-bit words.
+        bytes: all of it; a slice is a copy. ``memory``: the same as a view. ``words``: the same as 32-bit words.
+        whole: the same as an array, uint8[total], which every view of a slot refers to.
         starts: offset of each slot.
         inputs, outputs: the areas of each slot, uint8[input_bytes] and uint8[output_bytes]; views of them keep the
             mapping alive.
@@ -35,11 +36,12 @@ class Segment:
     def __init__(self, fd: int, layout: Layout) -> None:
         """Map a descriptor, which may be closed afterwards."""
         self.layout = layout
-        self._map = mmap.mmap(fd, layout.total)
-        self.memory = memoryview(self._map)
+        self.bytes = mmap.mmap(fd, layout.total)
+        self.memory = memoryview(self.bytes)
         self.words = self.memory[: layout.total // 4 * 4].cast("I")
         self.starts = [layout.slot(number) for number in range(layout.slots)]
-        whole: NDArray[np.uint8] = np.frombuffer(self._map, np.uint8)
+        self.whole: NDArray[np.uint8] = np.frombuffer(self.bytes, np.uint8)
+        whole = self.whole
         first = [start + SLOT_HEADERS for start in self.starts]
         self.inputs = [whole[at : at + layout.input_bytes] for at in first]
         first = [at + layout.input_bytes for at in first]

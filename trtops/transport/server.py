@@ -1,4 +1,4 @@
-"""The executor's end of the transport: a thread that listens on a Unix socket and serves clients' slots.
+"""The executor's end of the transport: threads that listen on a Unix socket and serve clients' slots.
 
 The socket's file permissions and the peer's user and groups decide who may connect. A client of another user gets its
 inputs copied before they are used (it could change them under the engine). Each client's memory is bounded, as is the
@@ -14,7 +14,6 @@ import os
 import select
 import socket
 import stat
-import struct
 import threading
 import time
 from dataclasses import dataclass
@@ -27,6 +26,7 @@ import msgspec
 from trtops.errors import InputError, StorageError, TrtopsError, Unavailable
 from trtops.transport.connection import Connection, Handler
 from trtops.transport.layout import MIN_OUTPUT_BYTES, VERSION, Layout, aligned
+from trtops.transport.peers import Patience, Peer
 from trtops.transport.ring import Violation
 from trtops.transport.segment import create
 from trtops.transport.wire import (
@@ -51,7 +51,6 @@ log = logging.getLogger(__name__)
 _GREETING: Final = 5.0
 """Seconds that a client has to say hello."""
 
-_CREDENTIALS: Final = struct.Struct("3i")  # struct ucred of unix(7): pid, uid, gid
 _NUMBERS: Final = 1 << 20
 """Slots and bytes in a hello are checked against this before anything is computed with them."""
 
@@ -82,21 +81,10 @@ class Limits:
         return uid in users or gid in self.groups
 
 
-class _Peer:
-    """A socket, before and after the welcome."""
-
-    def __init__(self, sock: socket.socket, deadline: float) -> None:
-        self.socket = sock
-        self.deadline = deadline
-        pid, self.uid, self.gid = _CREDENTIALS.unpack(
-            sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
-        )
-        self.name = f"pid {pid}, uid {self.uid}"
-        self.bell = -1
-        self.connection: Connection | None = None
-
-    def __repr__(self) -> str:
-        return repr(self.connection) if self.connection is not None else f"_Peer({self.name}, not greeted)"
+_THREADS: Final = 2
+_EVENTS: Final = 64
+_BATCH: Final = 1.0
+"""Seconds that the end of a server waits for a batch that one of its threads runs."""
 
 
 class Server:
@@ -109,14 +97,17 @@ class Server:
         *,
         limits: Limits | None = None,
         clock: Callable[[], float] = time.monotonic,
+        linger: float = 1e-4,
     ) -> None:
-        """Listen, and start the thread.
+        """Listen, and start two threads: while one runs a batch for a client, the other one listens.
 
         Args:
             path: of the socket; a stale one is replaced. None: clients come by :meth:`adopt` only.
             handler: gets the requests.
             limits: what clients may have.
             clock: monotonic seconds.
+            linger: seconds to look for the next request of a lone client before sleeping, as long as that pays and
+                there is more than one core; 0: never.
 
         Raises:
             Unavailable: another server listens there.
@@ -126,8 +117,9 @@ class Server:
         self._handler = handler
         self._limits = limits or Limits()
         self._clock = clock
-        self._peers: dict[int, _Peer] = {}
-        self._bells: dict[int, _Peer] = {}
+        self._peers: dict[int, Peer] = {}
+        self._bells: dict[int, Peer] = {}
+        self._strangers: set[Peer] = set()
         self._adopted: SimpleQueue[socket.socket] = SimpleQueue()
         self._ending = False
         self._socket = listen(self.path, self._limits.mode) if self.path is not None else None
@@ -137,8 +129,20 @@ class Server:
         if self._socket is not None:
             self._epoll.register(self._socket, select.EPOLLIN)
         self._epoll.register(self._wake, select.EPOLLIN)
-        self._thread = threading.Thread(target=self._loop, name="trtops-transport", daemon=True)
-        self._thread.start()
+        self._doors = {self._wake, -1 if self._socket is None else self._socket.fileno()}
+        self._serving = threading.Lock()
+        self._working = threading.Lock()
+        self._linger = linger if len(os.sched_getaffinity(0)) > 1 else 0.0
+        self._patience = Patience()
+        self._rang = False
+        self._ended = threading.Event()
+        self._left = _THREADS
+        self._threads = [
+            threading.Thread(target=self._loop, name=f"trtops-transport-{number}", daemon=True)
+            for number in range(_THREADS)
+        ]
+        for thread in self._threads:
+            thread.start()
 
     def __repr__(self) -> str:
         """Show clients and slots in use."""
@@ -165,64 +169,117 @@ class Server:
             os.eventfd_write(self._wake, 1)
 
     def close(self) -> None:
-        """Stop listening and hang up on every client. Idempotent."""
-        if self._thread.is_alive():
-            self._ending = True
-            os.eventfd_write(self._wake, 1)
-            self._thread.join()
+        """Stop listening and hang up on every client. Waits a second for a batch that a thread runs. Idempotent."""
+        if self._ended.is_set():
+            return
+        self._ending = True
+        os.eventfd_write(self._wake, 1)
+        self._ended.wait()
+        for thread in self._threads:
+            thread.join(_BATCH)
 
-    # -- the thread ----------------------------------------------------------------------------------------------------
+    # -- the threads ---------------------------------------------------------------------------------------------------
 
     def _loop(self) -> None:
+        """Wait for events with the other thread; the kernel gives each event to one of both."""
         try:
-            while True:
-                events = self._epoll.poll(self._timeout())
-                listening = self._socket.fileno() if self._socket is not None else -1
-                ready = {fd for fd, _ in events}
-                if self._wake in ready and self._ending:
-                    return
-                for fd, event in events:
-                    if fd not in {self._wake, listening}:
-                        self._serve(fd, event)
-                # Last: a new client may get the number of a descriptor that was closed just now.
-                if listening in ready:
-                    self._accept(self._socket)
-                if self._wake in ready:
-                    self._take_adopted()
-                self._hang_up_on_the_silent()
+            while not self._ended.is_set():
+                events = self._epoll.poll(self._timeout(), _EVENTS)
+                with self._serving:
+                    self._rang = False
+                    if self._ended.is_set() or not self._handle(events):
+                        return
+                    rang = self._rang
+                if rang:
+                    self._start()
         except Exception:
             log.exception("the transport's thread failed")
         finally:
-            self._end()
+            with self._serving:
+                self._end()
+
+    def _handle(self, events: list[tuple[int, int]]) -> bool:
+        """Serve what epoll reported. False: the server is to end."""
+        knocked = False
+        for fd, _ in events:
+            if fd in self._doors:
+                knocked = True
+            else:
+                self._serve(fd)
+        if knocked:  # last: a new client may get the number of a descriptor that was closed just now
+            if self._ending:
+                return False
+            self._accept(self._socket)
+            self._take_adopted()
+        if self._strangers:
+            self._hang_up_on_the_silent()
+        return True
+
+    def _start(self) -> None:
+        """Have the handler start what was submitted. One thread at a time may work, so that one always listens."""
+        if not self._working.acquire(blocking=False):
+            self._handler.start(here=False)
+            return
+        try:
+            self._handler.start(here=True)
+            while self._stay():
+                self._handler.start(here=True)
+        finally:
+            self._working.release()
+
+    def _stay(self) -> bool:
+        """Look a moment longer for requests of a lone client, before it has to ring. True: some are submitted."""
+        if not self._linger or len(self._bells) != 1:
+            return False
+        peer = next(iter(self._bells.values()), None)
+        connection = peer.connection if peer is not None else None
+        if peer is None or connection is None or connection.in_flight or not self._patience.worth():
+            return False
+        came = connection.linger(self._linger, self._clock)
+        self._patience.note(came=came)
+        with self._serving:
+            before = connection.taken
+            if self._bells.get(peer.bell) is peer:
+                self._serve(peer.bell)
+            return connection.taken != before
 
     def _timeout(self) -> float:
-        waiting = [peer.deadline for peer in self._peers.values() if peer.connection is None]
-        return max(0.0, min(waiting) - self._clock()) if waiting else -1
+        if not self._strangers:
+            return -1
+        with self._serving:
+            waiting = [peer.deadline for peer in self._strangers]
+        return max(0.0, min(waiting, default=0.0) - self._clock())
 
     def _hang_up_on_the_silent(self) -> None:
         now = self._clock()
-        for peer in [peer for peer in self._peers.values() if peer.connection is None and peer.deadline <= now]:
+        for peer in [peer for peer in self._strangers if peer.deadline <= now]:
             self._drop(peer, "it did not say hello in time")
 
     def _end(self) -> None:
-        for peer in list(self._peers.values()):
-            self._drop(peer, "the executor stops", quiet=True)
-        if self._socket is not None and self.path is not None:
-            with contextlib.suppress(OSError):
-                self.path.unlink()
-            self._socket.close()
-        self._epoll.close()
-        os.close(self._wake)
-        os.close(self._spare)
+        """A thread ends: the first one hangs up on everybody, the last one closes what both used."""
+        if not self._ended.is_set():
+            self._ended.set()
+            for peer in list(self._peers.values()):
+                self._drop(peer, "the executor stops", quiet=True)
+            if self._socket is not None and self.path is not None:
+                with contextlib.suppress(OSError):
+                    self.path.unlink()
+                self._socket.close()
+            os.eventfd_write(self._wake, 1)  # for the other one
+        self._left -= 1
+        if not self._left:
+            self._epoll.close()
+            os.close(self._wake)
+            os.close(self._spare)
 
-    def _serve(self, fd: int, events: int) -> None:
+    def _serve(self, fd: int) -> None:
         peer = self._bells.get(fd) or self._peers.get(fd)
         if peer is None:
             return  # dropped by an event before this one
         try:
             if fd == peer.bell:
                 self._rung(peer)
-            elif not self._read(peer) or events & (select.EPOLLHUP | select.EPOLLERR):
+            elif not self._read(peer):
                 self._drop(peer, None)
         except (Violation, InputError) as error:
             self._drop(peer, f"it broke the protocol: {error}")
@@ -253,7 +310,7 @@ class Server:
 
     def _admit(self, sock: socket.socket, *, known: bool = False) -> None:
         sock.settimeout(0)
-        peer = _Peer(sock, self._clock() + _GREETING)
+        peer = Peer(sock, self._clock() + _GREETING)
         refusal = None
         if not known and not self._limits.allow(peer.uid, peer.gid):
             refusal = Unavailable(f"user {peer.uid} may not use this executor")
@@ -265,6 +322,7 @@ class Server:
             sock.close()
             return
         self._peers[sock.fileno()] = peer
+        self._strangers.add(peer)
         self._epoll.register(sock, select.EPOLLIN)
 
     def _turn_away(self, listening: socket.socket) -> None:
@@ -274,11 +332,12 @@ class Server:
             listening.accept()[0].close()
         self._spare = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
 
-    def _rung(self, peer: _Peer) -> None:
+    def _rung(self, peer: Peer) -> None:
+        self._rang = True
         if peer.connection is not None and not peer.connection.drain():
             os.eventfd_write(peer.bell, 1)
 
-    def _read(self, peer: _Peer) -> bool:
+    def _read(self, peer: Peer) -> bool:
         """Read one message. False: the client is gone."""
         try:
             packet = peer.socket.recv(MAX_PACKET)
@@ -299,7 +358,7 @@ class Server:
             _say(peer.socket, encode(Catalogue(message.number, msgspec.Raw(self._handler.catalogue()))))
         return True
 
-    def _greet(self, peer: _Peer, hello: Hello) -> None:
+    def _greet(self, peer: Peer, hello: Hello) -> None:
         if peer.connection is not None:
             raise Violation("it said hello twice")
         try:
@@ -329,7 +388,7 @@ class Server:
             )
         return layout
 
-    def _welcome(self, peer: _Peer, layout: Layout) -> None:
+    def _welcome(self, peer: Peer, layout: Layout) -> None:
         """Give the client its segment. Its bell is watched before it knows of it, else its first ring could be lost."""
         fds: list[int] = []
         try:
@@ -340,6 +399,8 @@ class Server:
             peer.bell = bell
             peer.connection = Connection(peer.name, segment, theirs, self._handler, private=private)
             self._bells[bell] = peer
+            self._strangers.discard(peer)
+            self._handler.mapped(segment.whole)
             self._epoll.register(bell, select.EPOLLIN | select.EPOLLET)  # each ring is an event; nothing to read
             rights = array.array("i", [fd, bell, theirs])
             ancillary = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, rights)]
@@ -350,10 +411,11 @@ class Server:
             for opened in fds:
                 os.close(opened)
 
-    def _drop(self, peer: _Peer, why: str | None, *, quiet: bool = False) -> None:
+    def _drop(self, peer: Peer, why: str | None, *, quiet: bool = False) -> None:
         """Reclaim all that a client had. ``why``: None if it hung up itself."""
         if self._peers.pop(peer.socket.fileno(), None) is None:
             return
+        self._strangers.discard(peer)
         if why is not None:
             if not quiet:
                 log.warning("hanging up on %s: %s", peer.name, why)

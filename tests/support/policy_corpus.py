@@ -145,6 +145,13 @@ def _release(case: Mapping[str, Any]) -> Document:
         "created": NOW,
         "expires": NOW + 86400,
     }
+    if "candidate" in case:  # the channel of a release that a rollout runs beside this one
+        binding["rollout"] = {
+            "engine_release": digest("candidate"),
+            "config_release": digest("config"),
+            "since": NOW,
+            "plan": {"channel": case["candidate"], "steps": [{"weight": 5}]},
+        }
     bound = Binding.model_validate({**binding, **case.get("binding", {})}).model_dump(mode="json")
     evidence = {artifact["evidence"]: _evidence_json(case.get("evidence", {})) for artifact in release["artifacts"]}
     verdicts = {

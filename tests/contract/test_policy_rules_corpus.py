@@ -40,8 +40,8 @@ def loaded(tmp_path_factory: pytest.TempPathFactory) -> PolicySet:
 @pytest.fixture(scope="module")
 def embedded(loaded: PolicySet) -> Mapping[Stage, list[Mapping[str, Answer]]]:
     """What the embedded engine says of every document."""
-    engine = EmbeddedEngine(loaded)
-    return {stage: engine.evaluate(stage, [case.document for case in CASES[stage]]) for stage in STAGES}
+    with closing(EmbeddedEngine(loaded)) as engine:
+        return {stage: engine.evaluate(stage, [case.document for case in CASES[stage]]) for stage in STAGES}
 
 
 def _complaints(answer: Mapping[str, Answer]) -> set[str]:
@@ -165,7 +165,8 @@ def test_engines_agree_on_a_document_that_is_broken_anywhere(stage: Stage, loade
     documents = [document for _, document in broken]
     with closing(start(loaded, opa_binary())) as opa:
         theirs = opa.evaluate(stage, documents)
-    ours = EmbeddedEngine(loaded).evaluate(stage, documents)
+    with closing(EmbeddedEngine(loaded)) as embedded:
+        ours = embedded.evaluate(stage, documents)
     different = {
         name: (_words(one), _words(other))
         for (name, _), one, other in zip(broken, ours, theirs, strict=True)

@@ -6,9 +6,12 @@ import contextlib
 import os
 import subprocess
 import sys
+import weakref
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
+import trtops
 from trtops.policy.evaluator import receive, send
 
 if TYPE_CHECKING:
@@ -62,6 +65,8 @@ class Evaluators:
         """
         self._program = program
         self._children: list[_Child] = []
+        # A caller that forgets to close it, or is ended by an error, leaves no process behind.
+        weakref.finalize(self, _stop, self._children)
 
     def __repr__(self) -> str:
         """Show the processes."""
@@ -79,27 +84,29 @@ class Evaluators:
             here: evaluates a share in this process; its errors are this call's.
         """
         shares = [documents[number :: count + 1] for number in range(count + 1)]
-        asked = [self._asked(number, rule, share) for number, share in enumerate(shares[1:])]
         answers = [""] * len(documents)
-        answers[:: count + 1] = here(shares[0])
-        for number, (child, share) in enumerate(zip(asked, shares[1:], strict=True), start=1):
-            found = self._answers(child, len(share))
-            answers[number :: count + 1] = here(share) if found is None else found
+        try:
+            asked = [self._asked(number, rule, share) for number, share in enumerate(shares[1:])]
+            answers[:: count + 1] = here(shares[0])
+            for number, (child, share) in enumerate(zip(asked, shares[1:], strict=True), start=1):
+                found = self._answers(child, len(share))
+                answers[number :: count + 1] = here(share) if found is None else found
+        except BaseException:
+            self.close()  # what they were still to say would be taken for answers to the next question
+            raise
         return answers
 
     def close(self) -> None:
         """Stop the processes. Idempotent."""
-        for child in self._children:
-            child.stop()
-        self._children.clear()
+        _stop(self._children)
 
     def _asked(self, number: int, rule: str, share: Sequence[str]) -> _Child | None:
         """The process that was given a share; None where none takes it."""
         child = None
         try:
-            if number >= len(self._children):
-                self._children.append(_start())
-            child = self._children[number]
+            child = self._children[number] if number < len(self._children) else _start()
+            if child not in self._children:
+                self._children.append(child)
             if rule not in child.rules:
                 send(child.asks, {"rule": rule, **self._program(rule)})
                 child.rules.add(rule)
@@ -127,9 +134,17 @@ class Evaluators:
         return list(message["answers"])
 
 
+def _stop(children: list[_Child]) -> None:
+    while children:
+        children.pop().stop()
+
+
 def _start() -> _Child:
+    # `-m` puts the working directory first on the path, which may be the checkout of somebody's change: nothing of it
+    # may be run. Where this package is, there it finds what this process has found.
     process = subprocess.Popen(
         [sys.executable, "-m", "trtops.policy.evaluator"],
+        cwd=Path(trtops.__file__).parent.parent,
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,  # what it says there is said better by the evaluation here

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
-if TYPE_CHECKING:
-    from trtops.executor.state import Reason
+from trtops.executor.state import Reason  # noqa: TC001 - reports travel between processes, by their annotations
 
 
 @dataclass(frozen=True, slots=True)

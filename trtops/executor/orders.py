@@ -59,11 +59,13 @@ class Adopt(msgspec.Struct, tag=True, frozen=True):
 class Mirror(msgspec.Struct, tag=True, frozen=True):
     """Supervisor: copy so many percent of an engine's requests to the worker behind the socket beside this message.
 
-    ``percent`` 0: no more, and there is no socket. ``slots`` requests are in flight at most, of so many bytes.
+    ``percent`` 0: no more, and there is no socket. ``generation``: of the engine there. ``slots`` requests are in
+    flight at most, of so many bytes.
     """
 
     name: str
     percent: int
+    generation: int = 0
     slots: int = 0
     input_bytes: int = 0
 

@@ -64,7 +64,6 @@ class Shadows:
         self._mirrors: dict[str, _Mirror] = {}
         self._comparers: dict[str, _Comparer] = {}
         self._past: dict[tuple[str, int], Compared] = {}
-        self.catalogue = inner.catalogue
 
     def submit(
         self,
@@ -89,6 +88,18 @@ class Shadows:
             done = partial(self._comparers[engine].take, expected, done)
         return self._inner.submit(engine, inputs, rows, deadline, priority, done)
 
+    def start(self, *, here: bool) -> None:
+        """Start what was queued."""
+        self._inner.start(here=here)
+
+    def mapped(self, memory: NDArray[np.uint8]) -> None:
+        """A client's segment was mapped."""
+        self._inner.mapped(memory)
+
+    def catalogue(self) -> bytes:
+        """The engines that are served, as JSON."""
+        return self._inner.catalogue()
+
     def mirror(self, order: Mirror, beside: socket.socket | None) -> None:
         """Copy an engine's requests from now on, or no more."""
         old = self._mirrors.pop(order.name, None)
@@ -96,8 +107,7 @@ class Shadows:
             old.close()
             self._keep(old.counts())
         if beside is not None and order.percent:
-            generation = self._generation(order.name)
-            self._mirrors[order.name] = _Mirror(order, beside, generation)
+            self._mirrors[order.name] = _Mirror(order, beside)
 
     def compare(self, order: Compare) -> None:
         """Compare the copies for an engine from now on."""
@@ -107,9 +117,6 @@ class Shadows:
             old.close()
             self._keep(old.counts())
         self._comparers[order.name] = _Comparer(order, outputs)
-
-    def _generation(self, name: str) -> int:
-        return next((info.generation for info in self._engines() if info.name == name), 0)
 
     def _keep(self, counts: Compared) -> None:
         key = counts.name, counts.generation
@@ -152,9 +159,9 @@ def added(one: Compared | None, other: Compared) -> Compared:
 class _Mirror:
     """Sends copies of an engine's requests to the worker of its shadow."""
 
-    def __init__(self, order: Mirror, beside: socket.socket, generation: int) -> None:
+    def __init__(self, order: Mirror, beside: socket.socket) -> None:
         self._name = order.name
-        self._generation = generation
+        self._generation = order.generation
         self._limit = order.percent * BUCKETS // 100
         self._seen = 0
         self._mirrored = 0

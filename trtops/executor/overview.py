@@ -1,0 +1,143 @@
+"""What an operator sees of a supervisor: which worker holds what, and how it is."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from trtops.executor.shadow import added
+from trtops.executor.unit import STABLE
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from trtops.executor.fleet import Fleet
+    from trtops.executor.orders import Beat, Compared
+    from trtops.executor.unit import Charge, Unit, Worker
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerStatus:
+    """A worker, for the operator.
+
+    Attributes:
+        number: in the routes. ``pid``: of its process. ``device``: as it was given to the supervisor.
+        state: ``starting``, ``serving``, ``loading`` or ``stopping``.
+        engines: ``NAME@GENERATION`` of what it holds, with the channel where that is not the stable one.
+        seconds: since it was started. ``silent``: since its last sign of life.
+        clients, slots: connected clients, and their slots in use. ``memory``: resident bytes.
+    """
+
+    number: int
+    pid: int
+    device: str
+    state: str
+    engines: tuple[str, ...]
+    seconds: float
+    silent: float
+    clients: int
+    slots: int
+    memory: int
+
+
+@dataclass(frozen=True, slots=True)
+class UnitStatus:
+    """An engine in a channel on a device, for the operator.
+
+    Attributes:
+        state: ``ready``, ``starting``, ``loading``, ``waiting`` (for its next try), ``draining`` or ``failed``.
+        restarts: how often its worker died. ``fault``: the last death, in words.
+        queued, running: requests that wait, batches on the device.
+        shadow: counts of the comparison with the stable engine, if it shadows.
+    """
+
+    name: str
+    channel: str
+    generation: int
+    device: str
+    worker: int
+    state: str
+    restarts: int
+    fault: str | None
+    queued: int
+    running: int
+    shadow: Compared | None
+
+
+@dataclass(frozen=True, slots=True)
+class Overview:
+    """What is put together for the operator.
+
+    Attributes:
+        fleet: workers and units.
+        devices: names, by number.
+        pids: worker -> process. ``beats``: worker -> its last sign of life.
+        past: counts of workers that have ended.
+        now: monotonic seconds.
+    """
+
+    fleet: Fleet
+    devices: Sequence[str]
+    pids: Mapping[int, int]
+    beats: Mapping[int, Beat]
+    past: Mapping[tuple[str, int], Compared]
+    now: float
+
+    def workers(self) -> tuple[WorkerStatus, ...]:
+        """Every worker."""
+        return tuple(self._worker(worker) for worker in self.fleet.workers.values())
+
+    def units(self) -> tuple[UnitStatus, ...]:
+        """Every engine in every channel and on every device; not those that are loaded for the first time."""
+        return tuple(self._unit(one) for one in self.fleet.units.values() if one.load is None)
+
+    def _worker(self, worker: Worker) -> WorkerStatus:
+        beat = self.beats.get(worker.number)
+        held = [self.fleet.units[number] for number in sorted(worker.units)]
+        loading = any(one.state in {"starting", "loading"} for one in held)
+        state = "stopping" if worker.stopping else "starting" if not worker.up else "loading" if loading else "serving"
+        return WorkerStatus(
+            number=worker.number,
+            pid=self.pids.get(worker.number, 0),
+            device=self.devices[worker.device],
+            state=state,
+            engines=tuple(map(_short, held)),
+            seconds=self.now - worker.started,
+            silent=self.now - worker.beat,
+            clients=beat.clients if beat else 0,
+            slots=beat.slots if beat else 0,
+            memory=beat.memory if beat else 0,
+        )
+
+    def _unit(self, one: Unit) -> UnitStatus:
+        charge, beat = one.charge, self.beats.get(one.worker)
+        key = charge.name, charge.generation
+        held = next((held for held in beat.engines if (held.name, held.generation) == key), None) if beat else None
+        return UnitStatus(
+            name=charge.name,
+            channel=charge.channel,
+            generation=charge.generation,
+            device=self.devices[one.device],
+            worker=one.worker,
+            state=one.state,
+            restarts=one.restarts,
+            fault=one.fault,
+            queued=held.queued if held else 0,
+            running=held.running if held else 0,
+            shadow=self._compared(charge) if charge.channel != STABLE else None,
+        )
+
+    def _compared(self, charge: Charge) -> Compared | None:
+        """Counts of a candidate: what stable workers copied to it, and what came of that."""
+        key = charge.name, charge.generation
+        total = self.past.get(key)
+        for beat in self.beats.values():
+            for counts in beat.compared:
+                if (counts.name, counts.generation) == key:
+                    total = added(total, counts)
+        return total
+
+
+def _short(one: Unit) -> str:
+    channel = "" if one.charge.channel == STABLE else f" ({one.charge.channel})"
+    return f"{one.charge.name}@{one.charge.generation}{channel}"

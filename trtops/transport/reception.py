@@ -1,0 +1,221 @@
+"""A supervisor's end of the transport: it lets clients in, shows them the routes, and hands them on to workers.
+
+A client's hello stays unread in its socket; the worker that gets the socket reads it and welcomes the client. Nothing
+of a request ever passes here. The supervisor's thread drives this object: it has no thread of its own.
+"""
+
+from __future__ import annotations
+
+import array
+import contextlib
+import logging
+import select
+import socket
+import struct
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from trtops.errors import InputError, TrtopsError, Unavailable
+from trtops.transport.layout import VERSION
+from trtops.transport.server import Limits, listen
+from trtops.transport.wire import (
+    MAX_PACKET,
+    Ask,
+    Catalogue,
+    Directory,
+    Hello,
+    Lookup,
+    Refused,
+    decode_from_client,
+    encode,
+    status_of,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from trtops.transport.wire import FromExecutor
+
+log = logging.getLogger(__name__)
+
+_GREETING: Final = 5.0
+"""Seconds that a client has to say what it wants."""
+_CREDENTIALS: Final = struct.Struct("3i")  # struct ucred of unix(7): pid, uid, gid
+
+
+class Reception:
+    """Listens on a Unix socket. Descriptors are watched by the epoll object that it is given."""
+
+    def __init__(
+        self,
+        path: Path,
+        page: int,
+        introduce: Callable[[socket.socket, int | None], None],
+        epoll: select.epoll,
+        clock: Callable[[], float],
+        *,
+        limits: Limits | None = None,
+    ) -> None:
+        """Listen.
+
+        Args:
+            path: of the socket; a stale one is replaced.
+            page: descriptor of the page of routes.
+            introduce: gets the socket of a client that said hello, and the worker that it asked for; raises a
+                TrtopsError that the client is told.
+            epoll: watches.
+            clock: monotonic seconds.
+            limits: who may come, and how many may look at the routes.
+
+        Raises:
+            Unavailable: another server listens there.
+            StorageError: the socket cannot be made.
+        """
+        self.path = path
+        self._page = page
+        self._introduce = introduce
+        self._epoll = epoll
+        self._clock = clock
+        self._limits = limits or Limits()
+        self._socket = listen(path, self._limits.mode)
+        self._epoll.register(self._socket, select.EPOLLIN)
+        self._greeting: dict[int, tuple[socket.socket, float]] = {}
+        self._looking: dict[int, socket.socket] = {}
+        self._catalogue = encode(Catalogue(0, msgspec.Raw(b"[]")))
+
+    def __repr__(self) -> str:
+        """Show who looks at the routes."""
+        return f"Reception({self.path}: {len(self._looking)} clients look at the routes)"
+
+    @property
+    def clients(self) -> int:
+        """Clients that look at the routes."""
+        return len(self._looking)
+
+    def serve(self, fd: int) -> bool:
+        """Something happened to a descriptor. False: it is none of this object's."""
+        if fd == self._socket.fileno():
+            self._accept()
+        elif fd in self._greeting:
+            self._greet(fd)
+        elif fd in self._looking:
+            self._listen_to(fd)
+        else:
+            return False
+        return True
+
+    def tick(self, now: float) -> float | None:
+        """Hang up on clients that say nothing. Returns when to come again."""
+        for fd, (sock, until) in list(self._greeting.items()):
+            if until <= now:
+                self._refuse(fd, sock, Unavailable("you did not say what you want in time"))
+        return min((until for _, until in self._greeting.values()), default=None)
+
+    def announce(self, catalogue: bytes) -> None:
+        """Tell everybody who looks at the routes what is served now, as JSON."""
+        self._catalogue = encode(Catalogue(0, msgspec.Raw(catalogue)))
+        for fd, sock in list(self._looking.items()):
+            self._tell(fd, sock, self._catalogue)
+
+    def close(self) -> None:
+        """Listen no more, and hang up. Idempotent."""
+        for fd, sock in [*self._looking.items(), *((fd, sock) for fd, (sock, _) in self._greeting.items())]:
+            self._forget(fd, sock)
+        if self._socket.fileno() >= 0:
+            self._epoll.unregister(self._socket)
+            self._socket.close()
+            with contextlib.suppress(OSError):
+                self.path.unlink()
+
+    # -- clients -----------------------------------------------------------------------------------------------------
+
+    def _accept(self) -> None:
+        try:
+            sock, _ = self._socket.accept()
+        except OSError as error:
+            if not isinstance(error, BlockingIOError):
+                log.warning("a client could not be accepted: %s", error)
+            return
+        sock.settimeout(0)
+        credentials = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+        pid, uid, gid = _CREDENTIALS.unpack(credentials)
+        fd = sock.fileno()
+        self._greeting[fd] = sock, self._clock() + _GREETING
+        self._epoll.register(fd, select.EPOLLIN)
+        if not self._limits.allow(uid, gid):
+            log.warning("pid %d, uid %d was refused", pid, uid)
+            self._refuse(fd, sock, Unavailable(f"user {uid} may not use this executor"))
+        elif len(self._greeting) > self._limits.clients:
+            self._refuse(fd, sock, Unavailable("too many clients connect at once"))
+
+    def _greet(self, fd: int) -> None:
+        """A new client says what it wants. A hello is only looked at: it is for the worker."""
+        sock, _ = self._greeting[fd]
+        try:
+            packet = sock.recv(MAX_PACKET, socket.MSG_PEEK)
+            if not packet:
+                self._forget(fd, sock)
+                return
+            message = decode_from_client(packet)
+            if isinstance(message, Hello):
+                self._introduce(sock, message.worker)
+                self._forget(fd, sock)
+            elif isinstance(message, Lookup):
+                self._show(fd, sock, message)
+            else:
+                self._refuse(fd, sock, InputError("it broke the protocol: say hello, or look up"))
+        except BlockingIOError:
+            return
+        except TrtopsError as error:
+            self._refuse(fd, sock, error)
+        except OSError as error:
+            log.info("a client went while it was greeted: %s", error)
+            self._forget(fd, sock)
+
+    def _show(self, fd: int, sock: socket.socket, message: Lookup) -> None:
+        sock.recv(MAX_PACKET)
+        if VERSION not in message.versions:
+            raise InputError(f"the client speaks version {message.versions}, this executor {VERSION}")
+        if len(self._looking) >= self._limits.clients:
+            raise Unavailable(f"{self._limits.clients} clients look at the routes, as many as may")
+        rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [self._page]))]
+        sock.sendmsg([encode(Directory(VERSION))], rights)
+        sock.send(self._catalogue)
+        del self._greeting[fd]
+        self._looking[fd] = sock
+
+    def _listen_to(self, fd: int) -> None:
+        sock = self._looking[fd]
+        try:
+            packet = sock.recv(MAX_PACKET)
+            message = decode_from_client(packet) if packet else None
+        except BlockingIOError:
+            return
+        except (OSError, InputError):
+            message = None
+        if isinstance(message, Ask):
+            current = msgspec.json.decode(self._catalogue, type=Catalogue)
+            self._tell(fd, sock, encode(Catalogue(message.number, current.engines)))
+        else:
+            self._forget(fd, sock)
+
+    def _tell(self, fd: int, sock: socket.socket, packet: bytes) -> None:
+        try:
+            sock.send(packet)
+        except OSError:  # it is gone, or does not read: it finds its end, and comes again
+            self._forget(fd, sock)
+
+    def _refuse(self, fd: int, sock: socket.socket, error: TrtopsError) -> None:
+        message: FromExecutor = Refused(status_of(error), error.what, error.fix)
+        with contextlib.suppress(OSError):
+            sock.send(encode(message))
+        self._forget(fd, sock)
+
+    def _forget(self, fd: int, sock: socket.socket) -> None:
+        self._greeting.pop(fd, None)
+        self._looking.pop(fd, None)
+        with contextlib.suppress(OSError, ValueError):
+            self._epoll.unregister(fd)
+        sock.close()

@@ -6,12 +6,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import onnx
+import psutil
 import pytest
 from onnx import TensorProto, helper
 
 from tests.support.builds import engine_spec, files, linear, model_of, plan_for, ppocr, save, value
 from trtops.backend.onnxruntime import OnnxRuntimeBackend
-from trtops.backend.port import Probed
+from trtops.backend.port import Probed, Progress
 from trtops.backend.tensorrt import TensorRtBackend
 from trtops.build.plan import BuildPlan, plan
 from trtops.build.precision import read_samples
@@ -20,8 +21,10 @@ from trtops.build.runner import Built, Limits, build
 from trtops.build.timing import TIMINGS, timing_key
 from trtops.digest import Digest
 from trtops.errors import BuildFailed, InputError, NotLoadable, Retryable
+from trtops.release.keys import KeyRing
 from trtops.spec.engine import EngineSpec, Precision, Target
 from trtops.store import Store
+from trtops.workflow.timings import KeyVoucher
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -229,14 +232,77 @@ def test_precision_of_the_file_is_kept(mode: str, tolerance: float, tmp_path: Pa
     assert BACKEND.inspect(store.path(sidecar.artifact), sidecar).layers
 
 
-def test_timings_are_kept_and_merged(tmp_path: Path) -> None:
-    path = save(linear(), tmp_path / "model.onnx")
+@pytest.mark.parametrize(("mode", "tolerance"), [("fp16", 2e-2), ("int8", 2e-1)])
+def test_kernels_compute_in_the_precision_of_the_file(mode: str, tolerance: float, tmp_path: Path) -> None:
+    path = save(_convolutions(), tmp_path / "model.onnx")
+    image = {"x": {"min": [1, 16, 16, 16], "opt": [4, 16, 16, 16], "max": [8, 16, 16, 16]}}
+    spec = _spec(image, precision={"mode": mode, "calibration": {"source": "random"}, "keep_fp32": ["node:last"]})
+    source = SampleSource(uri="random", folder=str(tmp_path))
+    wanted = _plan(path, spec).model_copy(update={"calibration": read_samples(source, path.read_bytes()).digest})
     store = Store(tmp_path / "store")
-    wanted = _plan(path, _spec())
-    build(wanted, model=path, store=store)
-    kept = store.record(TIMINGS, str(timing_key(wanted)))
-    assert kept
+    sidecar = build(wanted, model=path, store=store, samples=source).sidecar
+    layers = BACKEND.inspect(store.path(sidecar.artifact), sidecar).layers
+    told = "; ".join(f"{layer.name} [{layer.kind}] {layer.precision}" for layer in layers)
+    assert mode in told.lower(), told
+    last = [layer for layer in layers if layer.name.startswith("last")]
+    assert all("fp32" in layer.precision.lower() for layer in last), told
+    session = BACKEND.load(store.path(sidecar.artifact), sidecar)
+    x = np.random.default_rng(0).normal(size=(4, 16, 16, 16)).astype(np.float32)
+    want = OnnxRuntimeBackend(threads=1).reference(path).run({"x": x})["y"]
+    np.testing.assert_allclose(session.run({"x": x})["y"], want, atol=tolerance, err_msg=told)
+
+
+def _convolutions() -> onnx.ModelProto:
+    """Three convolutions of 16 channels with a ReLU after each but the last."""
+    random = np.random.default_rng(3)
+    weights = {f"w{layer}": random.normal(0, 0.08, (16, 16, 3, 3)).astype(np.float32) for layer in range(3)}
+    nodes = []
+    for layer, name in enumerate(("first", "second", "last")):
+        source = "x" if layer == 0 else f"r{layer - 1}"
+        target = "y" if name == "last" else f"c{layer}"
+        nodes.append(helper.make_node("Conv", [source, f"w{layer}"], [target], name=name, pads=[1, 1, 1, 1]))
+        if name != "last":
+            nodes.append(helper.make_node("Relu", [target], [f"r{layer}"], name=f"relu_{layer}"))
+    shape = ["N", 16, 16, 16]
+    return model_of(nodes, [value("x", shape)], [value("y", shape)], weights)
+
+
+def test_timings_are_kept_and_used(tmp_path: Path) -> None:
+    path = save(_convolutions(), tmp_path / "model.onnx")
+    store, voucher = Store(tmp_path / "store"), KeyVoucher(KeyRing())
+    image = {"x": {"min": [1, 16, 16, 16], "opt": [4, 16, 16, 16], "max": [8, 16, 16, 16]}}
+    wanted = _plan(path, _spec(image, builder={"optimization_level": 2}))
+    first = build(wanted, model=path, store=store, voucher=voucher)
+    body = store.record(TIMINGS, str(timing_key(wanted)))
+    assert body is not None
+    kept = store.read(voucher.opened(body, "here").cache, 64 << 20)
     assert len(BACKEND.merge_timings(kept, kept)) >= len(kept) // 2
+    again = build(wanted, model=path, store=store, voucher=voucher, rebuild=True)
+    assert list(again.phases) == list(first.phases)
+    assert again.phases["build the engine"] < first.phases["build the engine"], (first.phases, again.phases)
+    assert len(store.digests()) <= 3  # two engines, if the kernels differ, and one timing cache
+
+
+def test_gpu_that_vanishes_and_builder_that_is_killed_leave_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = save(_convolutions(), tmp_path / "model.onnx")
+    image = {"x": {"min": [1, 16, 16, 16], "opt": [4, 16, 16, 16], "max": [8, 16, 16, 16]}}
+    store, wanted = Store(tmp_path / "store"), _plan(path, _spec(image))
+    with monkeypatch.context() as patch:
+        patch.setenv("CUDA_VISIBLE_DEVICES", "")
+        with pytest.raises(BuildFailed, match="no GPU can be used here"):
+            build(wanted, model=path, store=store)
+
+    def kill(step: Progress) -> None:
+        if step.phase == "build the engine":
+            for child in psutil.Process().children():
+                child.kill()
+
+    with pytest.raises(BuildFailed, match="died of signal SIGKILL"):
+        build(wanted, model=path, store=store, on_progress=kill)
+    assert files(tmp_path / "store") == []
+    assert build(wanted, model=path, store=store).sidecar.size_bytes
 
 
 def test_parts_of_an_execution_are_measured(tmp_path: Path) -> None:

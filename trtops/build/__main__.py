@@ -124,8 +124,8 @@ def _build(request: Request, channel: _Channel, laps: Laps) -> Done:
         ),
         channel.progress,
     )
-    # What the builder does not count itself is the library's: CUDA starts there, kernels are loaded.
-    laps.done("library")
+    # What a builder that counts does not count itself is the library's: CUDA starts there, kernels are loaded.
+    laps.done("library" if result.seconds else "build the engine")
     laps.seconds["library"] -= sum(result.seconds.values())
     return Done(result=result, steps=(*steps, *result.notes), seconds={**laps.seconds, **result.seconds})
 

@@ -296,7 +296,8 @@ def _start(plan: BuildPlan, files: _Files, folder: Path, log: Path, limits: Limi
     )
     # The child's own folder is its working directory, so that no file of the caller's can shadow a module.
     package = str(Path(trtops.__file__).parent.parent)
-    path = os.pathsep.join([package, *filter(None, [os.environ.get("PYTHONPATH")])])
+    inherited = filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))
+    path = os.pathsep.join([package, *map(os.path.abspath, inherited)])
     receive, send = os.pipe()
     try:
         (folder / "request.json").write_bytes(request.canonical_bytes())

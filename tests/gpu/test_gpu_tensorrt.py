@@ -11,6 +11,7 @@ import pytest
 from onnx import TensorProto, helper
 
 from tests.support.builds import engine_spec, files, linear, model_of, plan_for, ppocr, save, value
+from tests.support.plugins import copy_plugin
 from trtops.backend.onnxruntime import OnnxRuntimeBackend
 from trtops.backend.port import Probed, Progress
 from trtops.backend.tensorrt import TensorRtBackend
@@ -20,7 +21,7 @@ from trtops.build.protocol import SampleSource
 from trtops.build.runner import Built, Limits, build
 from trtops.build.timing import TIMINGS, timing_key
 from trtops.digest import Digest
-from trtops.errors import BuildFailed, InputError, NotLoadable, Retryable
+from trtops.errors import BuildFailed, InputError, IntegrityError, NotLoadable, Retryable
 from trtops.release.keys import KeyRing
 from trtops.spec.engine import EngineSpec, Precision, Target
 from trtops.store import Store
@@ -351,3 +352,31 @@ def test_plugin_of_tensorrts_own(tmp_path: Path) -> None:
     )
     assert found["count"].tolist() == [[2]]  # the second box lies in the first one
     assert found["classes"][0, :2].tolist() == [0, 1]
+
+
+def test_plugin_of_a_library_is_loaded_by_its_digest(tmp_path: Path) -> None:
+    library = copy_plugin(tmp_path)
+    digest = Digest.of_file(library)
+    nodes = [
+        helper.make_node("CopyRows_Test", ["x"], ["copied"], name="copy", domain="test.ops"),
+        helper.make_node("Relu", ["copied"], ["y"], name="relu"),
+    ]
+    model = model_of(nodes, [value("x", ["N", 4])], [value("y", ["N", 4])])
+    plugin = {"name": "CopyRows_Test", "library": str(library), "sha256": digest.value}
+    sidecar = _build(model, tmp_path, _spec(builder={**LEVEL_0, "plugins": [plugin]})).sidecar
+    store = Store(tmp_path / "store")
+    kept = store.path(digest)
+    whole = kept.read_bytes()
+    kept.write_bytes(whole + b"evil")
+    with pytest.raises(IntegrityError, match="not the one that was reviewed"):
+        BACKEND.load(store.path(sidecar.artifact), sidecar)
+    kept.unlink()
+    with pytest.raises(NotLoadable, match="needs the plugin library"):
+        BACKEND.load(store.path(sidecar.artifact), sidecar)
+    kept.write_bytes(whole)
+    session = BACKEND.load(store.path(sidecar.artifact), sidecar)
+    for rows in (2, 8, 1):
+        x = np.random.default_rng(rows).normal(size=(rows, 4)).astype(np.float32)
+        np.testing.assert_array_equal(session.run({"x": x})["y"], np.maximum(x, 0))
+    layers = BACKEND.inspect(store.path(sidecar.artifact), sidecar).layers
+    assert any("copy" in layer.name.lower() for layer in layers)

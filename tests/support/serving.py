@@ -200,6 +200,8 @@ class Served:
     server: HttpServer
     loop: asyncio.AbstractEventLoop
     steady: Steady
+    grpc: int = 0
+    grpc_control: int = 0
 
     @property
     def url(self) -> str:
@@ -213,7 +215,9 @@ class Served:
 
 
 @contextmanager
-def serving(engines: FakeEngines, limits: Limits | None = None, *, uv: bool = True) -> Iterator[Served]:
+def serving(
+    engines: FakeEngines, limits: Limits | None = None, *, uv: bool = True, grpc: bool = False, tracer: Any = None
+) -> Iterator[Served]:
     """Serve an executor over HTTP on free loopback ports."""
     import uvloop
 
@@ -224,10 +228,13 @@ def serving(engines: FakeEngines, limits: Limits | None = None, *, uv: bool = Tr
 
     async def main() -> None:
         steady = Steady()
-        server = HttpServer(engines, steady, steady, limits=limits)
+        server = HttpServer(engines, steady, steady, limits=limits, tracer=tracer)
         port = await server.listen(server.data, "127.0.0.1", 0)
         control = await server.listen(server.control, "127.0.0.1", 0)
         made.append(Served(port, control, server, loop, steady))
+        if grpc:
+            made[0].grpc = await server.listen_grpc("127.0.0.1", 0, control=False)
+            made[0].grpc_control = await server.listen_grpc("127.0.0.1", 0, control=True)
         ready.set()
         await stop.wait()
         await server.close(0.1)

@@ -54,6 +54,10 @@ class Unsupported(TrtopsError):
     """A part of the protocol that this server does not have; says what there is instead."""
 
 
+class Forbidden(TrtopsError):
+    """A control call on the data port."""
+
+
 class Desk:
     """Answers questions about the server. Every method is called on the event loop."""
 

@@ -16,7 +16,7 @@ from trtops.errors import (
     TrtopsError,
     Unavailable,
 )
-from trtops.serve.desk import Unsupported
+from trtops.serve.desk import Forbidden, Unsupported
 from trtops.serve.oip import NotAcceptable
 
 if TYPE_CHECKING:
@@ -55,6 +55,7 @@ _TABLE: Mapping[type[TrtopsError], tuple[int, str]] = {
     UnknownModel: (404, "unknown_model"),
     InputError: (400, "bad_request"),
     Unsupported: (501, "unsupported"),
+    Forbidden: (403, "forbidden"),
     NotAcceptable: (406, "not_acceptable"),
     Overloaded: (429, "overloaded"),
     DeadlineExceeded: (504, "deadline"),

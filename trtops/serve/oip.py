@@ -46,7 +46,9 @@ class NotAcceptable(TrtopsError):
     """The answer exists and the form that the client asked for cannot carry it."""
 
 
-class _Input(msgspec.Struct):
+class Given(msgspec.Struct):
+    """An input as a request describes it."""
+
     name: str
     shape: list[int]
     datatype: str
@@ -54,19 +56,23 @@ class _Input(msgspec.Struct):
     data: msgspec.Raw = msgspec.Raw()
 
 
-class _Output(msgspec.Struct):
+class Output(msgspec.Struct):
+    """An output as a request asks for it."""
+
     name: str
     parameters: dict[str, Any] = {}
 
 
-class _Document(msgspec.Struct):
-    inputs: list[_Input]
+class Document(msgspec.Struct):
+    """A request but for what it does not describe."""
+
+    inputs: list[Given]
     id: str = ""
     parameters: dict[str, Any] | None = None
-    outputs: list[_Output] | None = None
+    outputs: list[Output] | None = None
 
 
-_DECODER = msgspec.json.Decoder(_Document)
+_DECODER = msgspec.json.Decoder(Document)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +85,7 @@ class Wanted:
 
 
 @dataclass(frozen=True, slots=True)
-class _Head:
+class Head:
     """What a request says beside its tensors."""
 
     id: str
@@ -103,7 +109,7 @@ class _Piece:
 class _Plan:
     """How to read every request whose JSON part is the same bytes: all of its inputs are binary."""
 
-    head: _Head
+    head: Head
     pieces: tuple[_Piece, ...]
     rows: int
     size: int
@@ -138,7 +144,7 @@ def _name_of(body: bytes, error: Exception) -> str:
         return f"{match[1][:-1]} {match[2]}: "
 
 
-def _parse(text: bytes) -> _Document:
+def _parse(text: bytes) -> Document:
     if not text.strip():
         raise InputError("the body is empty; expected a JSON object with 'inputs'")
     try:
@@ -180,16 +186,16 @@ class Codec:
             regions: shared memory that tensors may be in.
         """
         self.info = info
-        self._regions = regions or Regions()
+        self.regions = regions or Regions()
         self._inputs = {tensor.name: tensor for tensor in info.inputs}
         self._outputs = {tensor.name: tensor for tensor in info.outputs}
-        self._batchable = bool(info.inputs) and all(
+        self.batchable = bool(info.inputs) and all(
             bool(tensor.shape) and not isinstance(tensor.shape[0], int) for tensor in (*info.inputs, *info.outputs)
         )
         self._all = {flag: tuple(Wanted(tensor, flag) for tensor in info.outputs) for flag in (False, True)}
         encode = msgspec.json.encode
         self._opening = b'{"model_name":%b,"model_version":%b,' % (encode(info.name), encode(info.version))
-        self._plain = _Head("", 0, 0, self._all[False])
+        self._plain = Head("", 0, 0, self._all[False])
         self._plans: dict[bytes, _Plan] = {}
         self._known: dict[tuple[str, str, Shape], TensorInfo] = {}
         self._quick = Quick(info.inputs)
@@ -224,7 +230,7 @@ class Codec:
         if found is None:
             return None
         inputs, key = found
-        rows = rows_of(inputs, self.info.max_batch) if self._batchable else 1
+        rows = rows_of(inputs, self.info.max_batch) if self.batchable else 1
         if rows is None or len(key) > MAX_ID:
             return None
         return Decoded(Request(inputs, rows), key, self._plain.wanted)
@@ -237,21 +243,20 @@ class Codec:
                 inputs[tensor.name] = np.ndarray(piece.shape, piece.view, body, at)
             else:
                 inputs[tensor.name] = elements.from_binary(body, at, piece.size, tensor.dtype, piece.shape, tensor.name)
-        return _decoded(inputs, plan.rows, plan.head, now)
+        return self.decoded(inputs, plan.rows, plan.head, now)
 
     def _from_document(
-        self, document: _Document, body: bytes, header: int, now: float, text: bytes | None = None
+        self, document: Document, body: bytes, header: int, now: float, text: bytes | None = None
     ) -> Decoded:
-        if len(document.inputs) > MAX_TENSORS or len(document.outputs or ()) > MAX_TENSORS:
-            raise InputError(f"a request has {MAX_TENSORS} inputs and outputs at most")
-        head = self._head(document)
+        self.check_count(len(document.inputs), len(document.outputs or ()))
+        head = self.head(document)
         pieces: list[_Piece] = []
         inputs: dict[str, NDArray[np.generic]] = {}
         rows, offset = 0, 0
         for given in document.inputs:
-            tensor, shape = self._check(given, inputs, rows)
-            rows = shape[0] if self._batchable else 1
-            place = self._regions.place(given.parameters, f"input '{given.name}': ") if given.parameters else None
+            tensor, shape = self.check(given, inputs, rows)
+            rows = shape[0] if self.batchable else 1
+            place = self.regions.place(given.parameters, f"input '{given.name}': ") if given.parameters else None
             if place is not None:
                 inputs[given.name] = self.from_place(given, place, tensor, shape)
                 continue
@@ -264,17 +269,17 @@ class Codec:
             view = None if tensor.dtype in {"bool", "string"} else elements.NUMPY[tensor.dtype]
             pieces.append(_Piece(tensor, shape, offset, size, view))
             offset += size
-        self._complete(inputs)
+        self.complete(inputs)
         if offset != len(body) - header:
             raise InputError(
                 f"{len(body) - header} bytes follow the JSON, and the inputs' binary_data_size add up to {offset}"
             )
         if text is not None and len(pieces) == len(inputs):
             self._remember(text, _Plan(head, tuple(pieces), rows, offset))
-        return _decoded(inputs, rows, head, now)
+        return self.decoded(inputs, rows, head, now)
 
     @staticmethod
-    def from_place(given: _Input, place: Place, tensor: TensorInfo, shape: Shape) -> NDArray[np.generic]:
+    def from_place(given: Given, place: Place, tensor: TensorInfo, shape: Shape) -> NDArray[np.generic]:
         """Read an input from shared memory."""
         if memoryview(given.data).nbytes or "binary_data_size" in given.parameters:
             raise InputError(f"input '{given.name}': has data and a shared memory region", fix="give one")
@@ -288,11 +293,17 @@ class Codec:
                 self._plans.clear()
             self._plans[text] = plan
 
-    def _check(self, given: _Input, seen: Mapping[str, object], rows: int) -> tuple[TensorInfo, Shape]:
+    @staticmethod
+    def check_count(inputs: int, outputs: int) -> None:
+        """Refuse requests of very many tensors."""
+        if inputs > MAX_TENSORS or outputs > MAX_TENSORS:
+            raise InputError(f"a request has {MAX_TENSORS} inputs and outputs at most")
+
+    def check(self, given: Given, seen: Mapping[str, object], rows: int) -> tuple[TensorInfo, Shape]:
         """Compare what a request says of an input with what the engine takes, before any data is read."""
         name, shape = given.name, tuple(given.shape)
         known = self._known.get((name, given.datatype, shape))
-        if known is not None and name not in seen and (not self._batchable or rows in {0, shape[0]}):
+        if known is not None and name not in seen and (not self.batchable or rows in {0, shape[0]}):
             return known, shape
         tensor = self._inputs.get(name)
         if tensor is None:
@@ -308,7 +319,7 @@ class Codec:
             )
         if not tensor.accepts(shape):
             raise InputError(f"input '{name}': expected shape {_dims(tensor.oip_shape)}, got {_dims(shape)}")
-        if self._batchable:
+        if self.batchable:
             self._check_rows(name, shape[0], rows)
         if len(self._known) >= _KNOWN_SHAPES:
             self._known.clear()
@@ -322,7 +333,7 @@ class Codec:
             raise InputError(f"input '{name}': expected {rows} rows like the inputs before it, got {have}")
 
     @staticmethod
-    def _binary_size(given: _Input, left: int) -> int | None:
+    def _binary_size(given: Given, left: int) -> int | None:
         """Bytes of a binary input; None: its data stands in the JSON."""
         if not given.parameters:
             return None
@@ -336,7 +347,8 @@ class Codec:
             raise InputError(f"{where}binary_data_size is {size}, and {left} bytes are left in the body")
         return size
 
-    def _complete(self, inputs: Mapping[str, object]) -> None:
+    def complete(self, inputs: Mapping[str, object]) -> None:
+        """Refuse a request that lacks an input."""
         if len(inputs) != len(self._inputs):
             missing = ", ".join(
                 f"'{name}' ({tensor.datatype} {_dims(tensor.oip_shape)})"
@@ -345,12 +357,13 @@ class Codec:
             )
             raise InputError(f"missing input {missing}")
 
-    def _head(self, document: _Document) -> _Head:
+    def head(self, document: Document) -> Head:
+        """Read what a request says beside its inputs."""
         if len(document.id) > MAX_ID:
             raise InputError(f"id has {len(document.id)} characters; {MAX_ID} are allowed")
         parameters = document.parameters or _NO_PARAMETERS
         if not parameters and document.outputs is None:
-            return _Head(document.id, 0, 0, self._all[False]) if document.id else self._plain
+            return Head(document.id, 0, 0, self._all[False]) if document.id else self._plain
         for key in _REFUSED_PARAMETERS:
             if key in parameters:
                 raise InputError(f"parameter '{key}': sequences are not supported; every request stands alone")
@@ -358,9 +371,9 @@ class Codec:
         timeout = _whole(parameters, "timeout", MAX_TIMEOUT_US)
         binary = _flag(parameters, "binary_data_output", default=False)
         wanted = self._wanted(document.outputs, binary=binary) if document.outputs else self._all[binary]
-        return _Head(document.id, max(0, priority - 1), timeout, wanted)
+        return Head(document.id, max(0, priority - 1), timeout, wanted)
 
-    def _wanted(self, outputs: list[_Output], *, binary: bool) -> tuple[Wanted, ...]:
+    def _wanted(self, outputs: list[Output], *, binary: bool) -> tuple[Wanted, ...]:
         found: dict[str, Wanted] = {}
         for output in outputs:
             where = f"output '{output.name:.100}': "
@@ -370,11 +383,17 @@ class Codec:
                 raise InputError(f"unknown output '{output.name:.100}': engine '{self.info.name}' gives {known}")
             if output.name in found:
                 raise InputError(f"{where}is asked for twice")
-            place = self._regions.place(output.parameters, where) if output.parameters else None
+            place = self.regions.place(output.parameters, where) if output.parameters else None
             if output.parameters.get("classification"):
                 raise InputError(f"{where}classification is not supported", fix="ask for the tensor and rank it")
             found[output.name] = Wanted(tensor, _flag(output.parameters, "binary_data", binary, where), place)
         return tuple(found.values())
+
+    @staticmethod
+    def decoded(inputs: Mapping[str, NDArray[np.generic]], rows: int, head: Head, now: float) -> Decoded:
+        """Put a request together."""
+        deadline = now + head.timeout_us / 1e6 if head.timeout_us else None
+        return Decoded(Request(inputs, rows, deadline, head.priority), head.id, head.wanted)
 
     def encode(self, decoded: Decoded, outcome: Outcome) -> Answer:
         """Write an answer.
@@ -448,8 +467,3 @@ def _json_data(tensor: TensorInfo, array: NDArray[np.generic]) -> bytes:
             fix="ask for it with the parameter binary_data",
         )
     return text
-
-
-def _decoded(inputs: Mapping[str, NDArray[np.generic]], rows: int, head: _Head, now: float) -> Decoded:
-    deadline = now + head.timeout_us / 1e6 if head.timeout_us else None
-    return Decoded(Request(inputs, rows, deadline, head.priority), head.id, head.wanted)

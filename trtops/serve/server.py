@@ -22,7 +22,7 @@ from trtops.errors import InputError, Unavailable
 from trtops.executor.attach import Attachment
 from trtops.executor.executor import Executor
 from trtops.serve.agent import Agent, Duty
-from trtops.serve.controls import ControlRoutes
+from trtops.serve.controls import ControlRoutes, Settings
 from trtops.serve.desk import Desk
 from trtops.serve.exchange import Limits
 from trtops.serve.front import Front
@@ -42,7 +42,9 @@ if TYPE_CHECKING:
     from trtops.executor.port import Engines
     from trtops.registry.port import Registry
     from trtops.serve.desk import Control, Health
+    from trtops.serve.grpc_server import GrpcServer
     from trtops.serve.pull import Artifacts
+    from trtops.serve.trace import Tracer
 
 log = logging.getLogger(__name__)
 
@@ -99,6 +101,8 @@ class HttpServer:
         swaps: Callable[[], Mapping[tuple[str, str], int]] | None = None,
         limits: Limits | None = None,
         executor: ExecutorMeter | None = None,
+        tracer: Tracer | None = None,
+        settings: Settings | None = None,
     ) -> None:
         """Put it together; call from within the event loop.
 
@@ -109,20 +113,54 @@ class HttpServer:
             swaps: counts for the metrics.
             limits: bounds of what clients may ask for.
             executor: counts of the executor, if it has an observer.
+            tracer: writes a span a request.
+            settings: trace and log settings, to be told to those who ask.
         """
+        settings = settings or Settings()
         loop = asyncio.get_running_loop()
         self.meters = Meters()
         regions = Regions()
         catalogue = Catalogue(engines, health.absent, regions)
-        inference = Inference(engines, catalogue, self.meters, loop, time.time, time.monotonic)
+        self._inference = Inference(engines, catalogue, self.meters, loop, time.time, time.monotonic, tracer)
         self.desk = Desk(catalogue, health, self._numbers, regions)
-        routes = DataRoutes(inference, self.desk)
+        routes = DataRoutes(self._inference, self.desk)
         limits = limits or Limits()
         self.data = Front(loop, routes, limits, self.meters.refused)
         metrics = Exposition(self.desk.infos, swaps or Swaps(), executor)
-        self.routes = ControlRoutes(metrics, self.desk, control, loop, routes)
+        self.routes = ControlRoutes(metrics, self.desk, control, loop, routes, settings)
         self.control = Front(loop, self.routes, replace(limits, connections=_CONTROL_CONNECTIONS), self.meters.refused)
+        self._control_of = control
+        self._limits = limits
+        self._settings = settings
         self._servers: list[asyncio.Server] = []
+        self._grpc: list[GrpcServer] = []
+
+    async def listen_grpc(self, host: str, port: int, *, control: bool) -> int:
+        """Open a port for gRPC.
+
+        Args:
+            host: address.
+            port: number; 0 takes a free one.
+            control: whether control calls are answered there.
+
+        Returns:
+            its number.
+
+        Raises:
+            InputError: the extra ``grpc`` is not installed.
+            Unavailable: the port is in use.
+        """
+        from trtops.serve.grpc_calls import ControlCalls, DataCalls
+        from trtops.serve.grpc_server import GrpcServer
+
+        calls = DataCalls(self.desk)
+        if control:
+            spread = self.routes.regions_changed
+            calls = ControlCalls(self.desk, self._control_of, spread, self._settings)
+        server = GrpcServer(self._inference, calls.calls(), self._limits)
+        found = await server.listen(host, port)
+        self._grpc.append(server)
+        return found
 
     def _numbers(self, done: Callable[[Meters], None]) -> None:
         total = Meters()
@@ -161,6 +199,7 @@ class HttpServer:
         """
         for server in self._servers:
             server.close()
+        await asyncio.gather(*(server.close(drain) for server in self._grpc))
         cut = await self.data.drain(drain)
         await self.control.drain(min(drain, 1.0))
         return cut

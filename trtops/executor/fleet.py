@@ -178,23 +178,28 @@ class Fleet:
             return self.not_loaded(number, error, now)
         unit.info = info
         self._into(unit, "loaded", now)
+        unit.at = now + self.pace.lead
+        return self._changed()
+
+    def _let_in(self, unit: Unit, now: float) -> list[Action]:
+        """Clients had time to connect to a loaded unit: move the routes there."""
         if unit.load is not None:
-            return self._loaded_together(unit.load, now)
+            return self._let_all_in(unit.load, now)
         self._into(unit, "ready", now)
         if unit.replaces is None:
             return self._changed()
         old = self.units.get(unit.replaces)
         if old is None or old.state != "ready":
-            return self._discard(unit)
+            return [*self._discard(unit), *self._changed()]
         key = unit.charge.name, unit.charge.channel
-        self.current[key] = [number if other == old.number else other for other in self.current[key]]
+        self.current[key] = [unit.number if other == old.number else other for other in self.current[key]]
         unit.replaces = None
         unit.restarts = old.restarts
         return [*self._changed(), *self._retire(old, now)]
 
-    def _loaded_together(self, load: int, now: float) -> list[Action]:
+    def _let_all_in(self, load: int, now: float) -> list[Action]:
         units = [unit for unit in self.units.values() if unit.load == load]
-        if any(unit.state != "loaded" for unit in units):
+        if any(unit.state != "loaded" or unit.at > now for unit in units):
             return []
         key = units[0].charge.name, units[0].charge.channel
         old = self.current.get(key, [])
@@ -288,6 +293,8 @@ class Fleet:
             if unit.state == "waiting" and unit.at <= now:
                 self._into(unit, "starting", now)
                 actions += self._spawn(unit, now)
+            elif unit.state == "loaded" and unit.at <= now:
+                actions += self._let_in(unit, now)
             elif unit.state == "draining" and not unit.told and unit.at <= now:
                 unit.told = True
                 actions.append(Unload(unit.worker, unit.charge.name))
@@ -314,7 +321,7 @@ class Fleet:
         times = [
             unit.at
             for unit in self.units.values()
-            if unit.state == "waiting" or (unit.state == "draining" and not unit.told)
+            if unit.state in {"waiting", "loaded"} or (unit.state == "draining" and not unit.told)
         ]
         return min(times, default=None)
 
@@ -459,4 +466,8 @@ class Fleet:
         found: dict[str, dict[str, list[Unit]]] = {}
         for (name, channel), numbers in sorted(self.current.items()):
             found.setdefault(name, {})[channel] = [self.units[number] for number in numbers]
-        return {name: seats(units, self.weights.get(name, {})) for name, units in found.items()}
+        coming = [unit for unit in self.units.values() if unit.state == "loaded"]
+        return {
+            name: seats(units, self.weights.get(name, {}), [unit for unit in coming if unit.charge.name == name])
+            for name, units in found.items()
+        }

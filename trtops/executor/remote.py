@@ -1,16 +1,23 @@
-"""An executor in another process, with the calls of one in this: front ends need not know which they have."""
+"""Engines in other processes, with the calls of an executor in this: front ends need not know which they have."""
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import logging
+import math
+import random
 import threading
+import time
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
-from trtops.errors import TrtopsError
+from trtops.errors import InputError, TrtopsError, Unavailable
 from trtops.executor.port import EngineInfo, Outcome
 from trtops.tensor import TensorInfo
-from trtops.transport.client import Client
+from trtops.transport.directory import Guide, NoRoutes
+from trtops.transport.links import Links, room
+from trtops.transport.routes import bucket_of, bucket_of_number
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -20,6 +27,11 @@ if TYPE_CHECKING:
     from trtops.transport.call import Reply
 
 log = logging.getLogger(__name__)
+
+_AGAIN: Final = 0.2
+"""Seconds between two tries to find a supervisor again that went away."""
+_FRESH: Final = 0.25
+"""Seconds that an executor without workers is not asked again what it serves."""
 
 
 def infos_of(catalogue: Iterable[Mapping[str, Any]]) -> tuple[EngineInfo, ...]:
@@ -40,10 +52,11 @@ def infos_of(catalogue: Iterable[Mapping[str, Any]]) -> tuple[EngineInfo, ...]:
 
 
 class RemoteEngines:
-    """Submits to an executor over shared memory.
+    """Submits to the workers of a supervisor, or to an executor of its own, over shared memory.
 
     It has the calls of :class:`trtops.executor.port.Engines` but those that load and unload, which belong to the
-    executor's own process. A thread of its own polls for answers and calls back.
+    supervisor. Answers come in threads of this object, one a connection. A supervisor that goes away is looked for
+    until :meth:`close`.
     """
 
     def __init__(
@@ -52,60 +65,215 @@ class RemoteEngines:
         """Connect.
 
         Args:
-            path: of the executor's socket.
-            slots: requests that may be in flight.
-            input_bytes: bytes of all inputs of a request at most.
-            output_bytes: bytes of all outputs at most.
+            path: of the supervisor's or executor's socket.
+            slots: requests that may be in flight with a worker.
+            input_bytes: bytes of all inputs of a request, as usual: for larger ones it connects once more.
+            output_bytes: the same of all outputs.
 
         Raises:
-            Unavailable: no executor listens there, or it refuses this user.
+            Unavailable: nobody listens there, or this user is refused.
             InputError: it does not grant these slots.
         """
-        self._client = Client(path, slots=slots, input_bytes=input_bytes, output_bytes=output_bytes)
-        self._thread = threading.Thread(target=self._loop, name="trtops-answers", daemon=True)
-        self._thread.start()
+        self._path = path
+        self._links = Links(path, slots=slots, input_bytes=input_bytes, output_bytes=output_bytes)
+        self._numbers = itertools.count(random.getrandbits(32))
+        self._infos: tuple[EngineInfo, ...] = ()
+        self._outputs: dict[str, _Size] = {}
+        self._asked = -math.inf
+        self._closed = threading.Event()
+        try:
+            self._guide: Guide | None = Guide(path)
+        except NoRoutes:
+            self._guide = None
+            self._links.get(0, self._links.usual)
+            self._learn(self._links.get(0, self._links.usual).catalogue())
+        else:
+            self._learn(self._guide.catalogue)
+            self._connect_ahead(self._guide)
+            threading.Thread(target=self._watch, name="trtops-routes", daemon=True).start()
 
     def __repr__(self) -> str:
-        """Show the connection."""
-        return f"RemoteEngines({self._client!r})"
+        """Show the routes and connections."""
+        return f"RemoteEngines({self._guide!r}, {self._links!r})"
 
     def submit(self, engine: str, request: Request, done: Callable[[Outcome], None]) -> Callable[[], None]:
         """Queue a request; ``done`` comes from this object's thread. The inputs may change as soon as this returns.
 
         Raises:
-            InputError: the inputs do not fit in a slot. What an engine refuses comes as the outcome's error.
+            InputError: the inputs do not fit in a slot that is granted. What an engine refuses comes as the outcome's
+                error.
             Overloaded: all slots are in use.
-            Unavailable: the connection is gone.
+            Unavailable: the engine, its worker or the supervisor is not there now.
         """
-        call = self._client.submit(
-            engine,
-            request.inputs,
-            request.rows,
-            deadline=request.deadline,
-            priority=request.priority,
-            done=partial(_deliver, done),
-        )
-        return partial(self._client.cancel, call)
+        need = self._need(engine, request)
+        seen = None
+        while True:
+            worker = self._worker(engine, request.key)
+            try:
+                client = self._links.get(worker, need)
+                call = client.submit(
+                    engine,
+                    request.inputs,
+                    request.rows,
+                    deadline=request.deadline,
+                    priority=request.priority,
+                    done=partial(_deliver, done),
+                )
+            except Unavailable:
+                if worker == seen:
+                    raise
+                seen = worker  # it ended just now: the routes say who took over
+                continue
+            return partial(client.cancel, call)
 
-    def engines(self) -> tuple[EngineInfo, ...]:
-        """What is serving now.
+    def infer(
+        self,
+        engine: str,
+        inputs: Mapping[str, Any],
+        rows: int,
+        *,
+        key: str = "",
+        deadline: float | None = None,
+        priority: int = 0,
+    ) -> Outcome:
+        """Send a request and wait for its outcome, which carries no error.
+
+        Args:
+            engine: its name.
+            inputs: name -> array whose first axis is rows.
+            rows: rows of every input.
+            key: requests of the same key go to the same channel and device.
+            deadline: ``time.monotonic()`` seconds by which an answer is due.
+            priority: 0 is the most urgent.
 
         Raises:
-            Unavailable: the connection is gone.
+            TrtopsError: whatever went wrong.
         """
-        return infos_of(self._client.catalogue())
+        from trtops.executor.port import Request
+
+        found: list[Outcome] = []
+        came = threading.Event()
+
+        def done(outcome: Outcome) -> None:
+            found.append(outcome)
+            came.set()
+
+        self.submit(engine, Request(inputs, rows, deadline, priority, key), done)
+        came.wait()
+        if found[0].error is not None:
+            raise found[0].error
+        return found[0]
+
+    def engines(self) -> tuple[EngineInfo, ...]:
+        """What is serving now. The same tuple until that changes.
+
+        Raises:
+            Unavailable: the connection to an executor without workers is gone.
+        """
+        if self._guide is None and time.monotonic() - self._asked > _FRESH:
+            self._learn(self._links.get(0, self._links.usual).catalogue())
+        return self._infos
 
     def close(self) -> None:
         """Hang up; requests in flight get an error."""
-        self._client.close()
-        self._thread.join()
+        self._closed.set()
+        if self._guide is not None:
+            self._guide.close()
+        self._links.close()
 
-    def _loop(self) -> None:
-        try:
-            while True:
-                self._client.poll()
-        except TrtopsError as error:
-            log.debug("no more answers: %s", error)
+    # -- routes --------------------------------------------------------------------------------------------------------
+
+    def _worker(self, engine: str, key: str) -> int:
+        """The worker that serves a key now; 0: an executor without workers."""
+        if self._guide is None:
+            return 0
+        route = self._guide.routes.get(engine)
+        if route is None:
+            known = ", ".join(sorted(self._guide.routes)) or "none"
+            raise InputError(f"no engine {engine!r} is loaded", fix=f"loaded engines: {known}")
+        bucket = bucket_of(key.encode()) if key else bucket_of_number(next(self._numbers))
+        worker = route.worker(bucket)
+        if not worker:
+            raise Unavailable(
+                f"engine {engine} lost its worker and is being loaded again", fix="send the request again in a moment"
+            )
+        return worker
+
+    def _watch(self) -> None:
+        """Follow routes and catalogue; look for the supervisor when it is gone."""
+        while not self._closed.is_set():
+            guide = self._guide
+            if guide is not None and guide.wait():
+                self._learn(guide.catalogue)
+                self._connect_ahead(guide)
+                continue
+            if self._closed.wait(_AGAIN):
+                return
+            try:
+                self._guide = Guide(self._path)
+            except TrtopsError as error:
+                log.debug("the supervisor is away: %s", error)
+            else:
+                self._learn(self._guide.catalogue)
+                self._connect_ahead(self._guide)
+
+    def _connect_ahead(self, guide: Guide) -> None:
+        """Connect to workers that are new in the routes, before their first request comes."""
+        there = self._links.workers()
+        wanted = {seat.worker for route in guide.routes.values() for seat in route.seats if seat.worker}
+        for worker in sorted(wanted - there):
+            with contextlib.suppress(TrtopsError):  # its first request will say why
+                self._links.get(worker, self._links.usual)
+
+    def _learn(self, catalogue: Iterable[Mapping[str, Any]]) -> None:
+        infos = infos_of(catalogue)
+        self._asked = time.monotonic()
+        if infos != self._infos:
+            self._outputs = {info.name: _Size(info) for info in infos}
+            self._infos = infos
+
+    def _need(self, engine: str, request: Request) -> tuple[int, int]:
+        """Bytes that the areas of the request's slot have to have."""
+        inputs = room(len(request.inputs), sum([array.nbytes for array in request.inputs.values()]))
+        size = self._outputs.get(engine)
+        return inputs, size.of(request.rows, inputs) if size is not None else 0
+
+
+class _Size:
+    """How large an engine's outputs are."""
+
+    def __init__(self, info: EngineInfo) -> None:
+        self._fixed = self._row = self._open = 0
+        self._arrays = len(info.outputs)
+        for tensor in info.outputs:
+            width = _WIDTHS.get(tensor.dtype, 8)
+            first, rest = tensor.shape[:1], tensor.shape[1:]
+            if any(isinstance(dim, str) for dim in rest):
+                self._open += 1
+            elif first and isinstance(first[0], str):
+                self._row += width * math.prod(dim for dim in rest if isinstance(dim, int))
+            else:
+                self._fixed += width * math.prod(dim for dim in tensor.shape if isinstance(dim, int))
+
+    def of(self, rows: int, inputs: int) -> int:
+        """Bytes of all outputs. One with open sizes is taken to be no larger than twice all inputs."""
+        return room(self._arrays, self._fixed + self._row * rows + 2 * inputs * self._open)
+
+
+_WIDTHS: Final = {
+    "bool": 1,
+    "uint8": 1,
+    "int8": 1,
+    "float8_e4m3": 1,
+    "uint16": 2,
+    "int16": 2,
+    "float16": 2,
+    "bfloat16": 2,
+    "uint32": 4,
+    "int32": 4,
+    "float32": 4,
+}
+"""Bytes of an element; 8 for any other type."""
 
 
 def _deliver(done: Callable[[Outcome], None], reply: Reply) -> None:

@@ -15,9 +15,11 @@ if TYPE_CHECKING:
 
 _PARTS: Final = 720720
 """A channel's weight is split between its devices; this number of parts divides evenly by 1 to 16."""
+_COMING: Final = 1 << 31
+"""Set in the identity of a seat that is only announced."""
 
 
-def seats(units: Mapping[str, Sequence[Unit]], weights: Mapping[str, int]) -> list[Seat]:
+def seats(units: Mapping[str, Sequence[Unit]], weights: Mapping[str, int], coming: Sequence[Unit] = ()) -> list[Seat]:
     """Seats of an engine.
 
     A candidate that does not serve leaves its share to the stable engine. The stable engine's share waits for it, and
@@ -26,7 +28,14 @@ def seats(units: Mapping[str, Sequence[Unit]], weights: Mapping[str, int]) -> li
     Args:
         units: channel -> units that hold the engine, ready or not.
         weights: channel -> percent of the requests; none: all are the stable engine's.
+        coming: units that get requests in a moment: their seats have no weight, and clients connect to their workers.
     """
+    found = _seats(units, weights)
+    announced = [Seat(_COMING | unit.worker, unit.worker, 0, unit.charge.generation) for unit in coming]
+    return found + announced[: MAX_SEATS - len(found)]
+
+
+def _seats(units: Mapping[str, Sequence[Unit]], weights: Mapping[str, int]) -> list[Seat]:
     wanted = dict(weights) if any(weights.values()) else {STABLE: 100}
     rest = sum(wanted.values())
     found: list[Seat] = []
@@ -54,4 +63,4 @@ def _split(units: Sequence[Unit], weight: int) -> list[Seat]:
 def identity(channel: str, device: int) -> int:
     """A place's number, the same in every process: keys stay where they are when a supervisor starts again."""
     place = 0 if channel == STABLE else zlib.crc32(channel.encode()) | 1
-    return (place * MAX_SEATS + device) & 0xFFFFFFFF
+    return (place * MAX_SEATS + device) & (_COMING - 1)

@@ -315,15 +315,17 @@ class Supervisor:
                 self._finished(action)
 
     def _publish(self) -> None:
-        """Write the routes, if they changed; tell the clients what is served."""
+        """Write the routes, if they changed; tell the clients, with what is served."""
         routes = {name: assign(self._routes.get(name), seats) for name, seats in self._fleet.routes().items()}
+        infos = self._fleet.infos()
+        if routes == self._routes and infos == self._infos:
+            return
         if routes != self._routes:
             self._routes = routes
             self._page.write(routes)
-        infos = self._fleet.infos()
         if infos != self._infos:
             self._infos = infos
-            self._reception.announce(msgspec.json.encode([plain_info(info) for info in infos]))
+        self._reception.announce(msgspec.json.encode([plain_info(info) for info in infos]))
 
     def _spawn(self, action: unit.Spawn) -> None:
         try:

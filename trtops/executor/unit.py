@@ -22,6 +22,7 @@ class Pace:
     """Times in seconds, and numbers.
 
     Attributes:
+        lead: from the announcement of a new worker to the move of the routes, so that clients are connected by then.
         linger: that a generation still takes requests after the routes moved on: clients may be in the middle of one.
         settle: that a stable engine has to serve well before it moves in with the others; None: it never does.
         memory_of_deaths: that a death counts.
@@ -32,6 +33,7 @@ class Pace:
         run: that a batch may be on a device, after which its worker is taken for hung.
     """
 
+    lead: float = 0.05
     linger: float = 0.5
     settle: float | None = 30.0
     memory_of_deaths: float = 600.0
@@ -73,7 +75,7 @@ class Unit:
         worker: that holds it; 0: none.
         since: when it came into its state.
         deaths: when its worker died, lately. ``restarts``: how often in all. ``fault``: the last one, in words.
-        at: when it is loaded again (waiting), or unloaded (draining).
+        at: when it is loaded again (waiting), gets its requests (loaded), or is unloaded (draining).
         apart: it stays in a worker of its own.
         told: its worker was told to unload it.
     """

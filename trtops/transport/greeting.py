@@ -51,7 +51,7 @@ def greet(
         Unavailable: the executor refuses, hangs up or does not answer.
         InputError: it does not grant these slots, or speaks another version.
     """
-    packet, fds = _exchange(sock, encode(Hello([VERSION], slots, input_bytes, output_bytes, worker)))
+    packet, fds = exchange(sock, encode(Hello([VERSION], slots, input_bytes, output_bytes, worker)))
     try:
         segment = _read_welcome(packet, fds, slots)
     except BaseException:
@@ -62,7 +62,15 @@ def greet(
     return segment, fds[1], fds[2]
 
 
-def _exchange(sock: socket.socket, hello: bytes) -> tuple[bytes, list[int]]:
+def exchange(sock: socket.socket, hello: bytes) -> tuple[bytes, list[int]]:
+    """Send the first message and wait for its answer.
+
+    Returns:
+        The packet, and the descriptors beside it (the caller's to close).
+
+    Raises:
+        Unavailable: there is no answer.
+    """
     room = socket.CMSG_SPACE(array.array("i").itemsize * _DESCRIPTORS)
     try:
         with contextlib.suppress(BrokenPipeError):  # it refused already, and says why

@@ -31,6 +31,7 @@ from trtops.transport.ring import Violation
 from trtops.transport.segment import create
 from trtops.transport.wire import (
     MAX_PACKET,
+    NO_ROUTES,
     Ask,
     Catalogue,
     Hello,
@@ -349,7 +350,8 @@ class Server:
         if isinstance(message, Hello):
             self._greet(peer, message)
         elif isinstance(message, Lookup):
-            raise InputError("this executor has no routes: say hello")
+            _say(peer.socket, encode(Refused(NO_ROUTES, "this executor has no workers", "say hello to it")))
+            return False
         elif peer.connection is None:
             raise Violation("it did not begin with a hello")
         elif isinstance(message, Withdraw):

@@ -24,6 +24,10 @@ MAX_PACKET: Final = 1 << 17
 """Bytes of a packet at most."""
 
 
+NO_ROUTES: Final = 8
+"""Status of a refusal of a lookup: whoever listens there has no workers, and serves clients itself."""
+
+
 class Hello(msgspec.Struct, tag="hello", frozen=True, omit_defaults=True):
     """Client: what it speaks and what it would like. Sizes in bytes, of one slot.
 

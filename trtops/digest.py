@@ -24,7 +24,8 @@ if TYPE_CHECKING:
     from pydantic.json_schema import JsonSchemaValue
 
 _PATTERN = re.compile(r"(sha256):([0-9a-f]{64})")
-_CHUNK = 1 << 20
+_CHUNK = 1 << 18
+"""Bytes that are read at once: a buffer that stays in a core's second cache, and is made once."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -76,13 +77,16 @@ class Digest:
 
     @classmethod
     def of_file(cls, path: Path) -> Digest:
-        """Digest of a file, read a mebibyte at a time.
+        """Digest of a file, which is read through one buffer.
 
         Raises:
             OSError: the file cannot be read.
         """
-        with path.open("rb") as file:
-            return cls.of_chunks(iter(lambda: file.read(_CHUNK), b""))
+        state, buffer = hashlib.sha256(), memoryview(bytearray(_CHUNK))
+        with path.open("rb", buffering=0) as file:
+            while count := file.readinto(buffer):
+                state.update(buffer[:count])
+        return cls("sha256", state.hexdigest())
 
     @classmethod
     def __get_pydantic_core_schema__(cls, source: type[Any], handler: GetCoreSchemaHandler) -> core_schema.CoreSchema:

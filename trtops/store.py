@@ -37,11 +37,10 @@ _TEMPORARY = ".tmp-"
 _STALE_SECONDS = 3600.0
 _KIND = re.compile(r"[a-z0-9][a-z0-9-]{0,40}")
 _MAX_NAME = 240
+_ANOTHER = Digest("sha256", "0" * 64)  # of nothing that anybody has
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 _FORBIDDEN = {errno.EACCES, errno.EPERM, errno.EROFS}
-
-RECORD_LIMIT = 16 << 20
-"""Largest record in bytes."""
+RECORD_LIMIT = 16 << 20  # the largest record in bytes
 
 
 def write_durably(path: Path, chunks: Iterable[bytes]) -> None:
@@ -57,8 +56,7 @@ def write_durably(path: Path, chunks: Iterable[bytes]) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         try:
             with temporary.open("xb") as file:
-                for chunk in chunks:
-                    file.write(chunk)
+                file.writelines(chunks)
                 file.flush()
                 os.fsync(file.fileno())
             temporary.replace(path)
@@ -104,8 +102,8 @@ class _Place(Protocol):
     """Where files are kept: relative names in, bytes out. Names are made by :class:`Store` only."""
 
     def exists(self, name: str) -> bool: ...
-    def local(self, name: str) -> Path | None:
-        """Bring a file here; None if there is none. Its bytes are not verified."""
+    def local(self, name: str, size: int | None, /) -> Path | None:
+        """Bring a file here, ``size`` bytes of it at most; None if there is none. Its bytes are not verified."""
 
     def drop_local(self, name: str) -> None:
         """Forget a copy that this machine made; the place's own file stays."""
@@ -128,19 +126,16 @@ class _Folder:
         with _storage_errors(self._root / name):
             return (self._root / name).is_file()
 
-    def local(self, name: str) -> Path | None:
+    def local(self, name: str, _size: int | None, /) -> Path | None:
         return self._root / name if self.exists(name) else None
 
     def drop_local(self, name: str) -> None:
         """Keep it: here the copy is the file."""
 
     def read(self, name: str, limit: int) -> bytes | None:
-        with _storage_errors(self._root / name):
-            try:
-                with (self._root / name).open("rb") as file:
-                    return file.read(limit)
-            except FileNotFoundError:
-                return None
+        with _storage_errors(self._root / name), suppress(FileNotFoundError), (self._root / name).open("rb") as file:
+            return file.read(limit)
+        return None
 
     def write(self, name: str, chunks: Iterable[bytes]) -> None:
         path = self._root / name
@@ -186,14 +181,14 @@ class _Remote:
     def exists(self, name: str) -> bool:
         return self._cache.exists(name) or bool(self._ask(name, self._files.isfile, self._at(name)))
 
-    def local(self, name: str) -> Path | None:
-        if (path := self._cache.local(name)) is not None:
+    def local(self, name: str, size: int | None, /) -> Path | None:
+        if (path := self._cache.local(name, size)) is not None:
             return path
         with self._opened(name) as file:
             if file is None:
                 return None
-            self._cache.write(name, iter(lambda: self._ask(name, file.read, _CHUNK), b""))
-        return self._cache.local(name)
+            self._cache.write(name, _at_most(iter(lambda: self._ask(name, file.read, _CHUNK), b""), size, self._url))
+        return self._cache.local(name, size)
 
     def drop_local(self, name: str) -> None:
         self._cache.remove(name)
@@ -234,8 +229,7 @@ class _Remote:
 
     def _upload(self, path: str, chunks: Iterable[bytes]) -> None:
         with self._files.open(path, "wb") as file:
-            for chunk in chunks:
-                file.write(chunk)
+            file.writelines(chunks)
 
     @contextmanager
     def _opened(self, name: str) -> Iterator[Any]:
@@ -266,8 +260,7 @@ class Store:
 
     Attributes:
         root: where it is, as it was given.
-        folder: the folder of this machine: the store itself, or its cache. What builds need beside the store (locks,
-            logs, scratch) stands there as well.
+        folder: of this machine: the store itself, or its cache; also for what builds need (locks, logs, scratch).
     """
 
     def __init__(self, root: str | Path, *, cache: Path | None = None, clock: Callable[[], float] = time.time) -> None:
@@ -330,11 +323,11 @@ class Store:
         """Whether there is a file under this digest. Its bytes are verified by :meth:`path` and :meth:`read` only."""
         return self._place.exists(_artifact(digest))
 
-    def path(self, digest: Digest) -> Path:
+    def path(self, digest: Digest, *, size: int | None = None) -> Path:
         """A local path whose bytes are those of the digest.
 
         The bytes are hashed in this call, unless this same object did so before and the file's size, inode,
-        modification and change times are still those of then.
+        modification and change times are still those of then. Where ``size`` is known, no more is fetched or hashed.
 
         Raises:
             FetchFailed: the store has no such artifact.
@@ -342,7 +335,7 @@ class Store:
             StorageError: the store cannot be read.
         """
         name = _artifact(digest)
-        path = self._place.local(name)
+        path = self._place.local(name, size)
         if path is None:
             raise _absent(digest, self.root)
         found = None
@@ -350,7 +343,7 @@ class Store:
             stamp = _stamp(path)
             if self._verified.get(digest) == stamp:
                 return path
-            found = Digest.of_file(path)
+            found = Digest.of_file(path) if size is None or path.stat().st_size <= size else _ANOTHER
         if found is None:  # another process took it away just now
             raise _absent(digest, self.root)
         if found != digest:
@@ -489,10 +482,17 @@ def _matching(read: Callable[[int], bytes], digest: Digest, path: Path) -> Itera
         raise InputError("the file changed while it was copied", where=str(path), fix="wait until its writer is done")
 
 
+def _at_most(chunks: Iterable[bytes], size: int | None, url: str) -> Iterator[bytes]:
+    count = 0
+    for chunk in chunks:
+        count += len(chunk)
+        if size is not None and count > size:  # endless data: whoever has the store must not fill this disk
+            raise IntegrityError(f"the file has more than the {size} bytes that were released", where=url)
+        yield chunk
+
+
 def _absent(digest: Digest, root: str) -> FetchFailed:
-    return FetchFailed(
-        f"the store has no artifact {digest}", where=root, fix="build it again, or fetch it from its release"
-    )
+    return FetchFailed(f"the store has no artifact {digest}", where=root, fix="build it, or fetch it from its release")
 
 
 def _damaged(digest: Digest, where: Path | str) -> IntegrityError:

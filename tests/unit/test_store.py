@@ -8,6 +8,7 @@ import os
 import uuid
 from typing import TYPE_CHECKING
 
+import fsspec
 import pytest
 
 from trtops.digest import Digest
@@ -61,6 +62,23 @@ def test_absent_artifact_is_named(store: Store) -> None:
     for ask in (store.path, lambda wanted: store.read(wanted, 10)):
         with pytest.raises(FetchFailed, match=digest.value):
             ask(digest)
+
+
+def test_no_more_of_a_file_is_fetched_than_was_released(tmp_path: Path) -> None:
+    """Whoever has the store cannot fill this machine's disk."""
+    url = f"memory://{uuid.uuid4().hex}"
+    digest = Store(url, cache=tmp_path / "publisher").put_bytes(b"engine")
+    (remote,) = fsspec.filesystem("memory").find(url)
+    fsspec.filesystem("memory").pipe_file(remote, b"engine" + b"x" * (64 << 20))
+    store = Store(url, cache=tmp_path / "service")
+    with pytest.raises(IntegrityError, match="more than the 6 bytes that were released"):
+        store.path(digest, size=6)
+    assert sum(path.stat().st_size for path in (tmp_path / "service").rglob("*") if path.is_file()) == 0
+    fsspec.filesystem("memory").pipe_file(remote, b"engine")
+    assert store.path(digest, size=6).read_bytes() == b"engine"
+    store.path(digest).write_bytes(b"engine and more")
+    with pytest.raises(IntegrityError, match="cut short or changed"):
+        store.path(digest, size=6)
 
 
 def test_limit_of_a_read(store: Store) -> None:

@@ -23,7 +23,7 @@ from trtops.release.documents import Binding, EngineRelease
 from trtops.release.envelope import read_unverified, role_of, sign, verify
 from trtops.release.fetch import bindings_back_to, bodies, fetch_arm, fetch_proofs, history, read_binding
 from trtops.release.rollout import Held, Pair, candidate_of, check_admitted, released, stable_of
-from trtops.release.signatures import gathered, short_of
+from trtops.release.signatures import gathered, short_of, whole
 from trtops.release.trust import TrustedChannel
 
 if TYPE_CHECKING:
@@ -147,7 +147,7 @@ def publish(
         check_admitted(present.rejected, bundle.engine_release, wanted)
     bound = released(present, wanted, bundle.rollout, now)
     if head.binding is not None and bound is None:
-        if not _expired(head.binding, now) and head.settled:
+        if not _expired(head.binding, now) and head.settled and whole(registry, root, head.binding):
             return _settle(registry, channel, head, head.binding, wanted)
         bound = head.binding.bound
     assert bound is not None  # noqa: S101 - a channel that binds nothing says nothing already

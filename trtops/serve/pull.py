@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 class Artifacts(Protocol):
     """Where engines come from. ``trtops.store.Store`` is one."""
 
-    def path(self, digest: Digest) -> Path:
-        """A local path whose bytes are those of the digest.
+    def path(self, digest: Digest, *, size: int | None = None) -> Path:
+        """A local path whose bytes are those of the digest; no more than ``size`` bytes are fetched or read for it.
 
         Raises:
             FetchFailed: the store has no such artifact.
@@ -143,7 +143,7 @@ def pull(
     artifact, backend = choose(release, backend_of)
     fetch_proofs(trusted, documents, artifact.target)
     sidecar = artifact.sidecar
-    path = store.path(sidecar.artifact)
+    path = store.path(sidecar.artifact, size=sidecar.size_bytes)
     trusted.accept_artifact(artifact.target, sidecar.artifact, path.stat().st_size)
     batching = apply_override(release.batching, config.config.batching)
     settings = None if secrets is None else secrets.resolve(config, documents)

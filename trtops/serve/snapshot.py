@@ -1,7 +1,7 @@
 """What an agent keeps on its disk: the highest generation it has seen, and the documents of what it last ran.
 
 One folder an environment, two files a channel: ``ENGINE.CHANNEL.seen.json`` and ``ENGINE.CHANNEL.good.json``; beside
-them ``root.json``, ``snapshot.json`` and ``secrets.json``: keys, how far all channels have come, generations of secrets.
+them ``root.json``, ``snapshot.json`` and ``secrets.json``: keys, how far channels have come, generations of secrets.
 All are replaced atomically. The documents are the signed envelopes, verified again when they are used; secrets among
 them are still sealed.
 """

@@ -142,7 +142,7 @@ def _artifact(workspace: Workspace, trusted: TrustedChannel, target: str) -> str
     released = trusted.engine_release.artifact(target)
     assert released is not None  # noqa: S101 - the target is the release's own
     digest = released.sidecar.artifact
-    path = workspace.store.path(digest)
+    path = workspace.store.path(digest, size=released.sidecar.size_bytes)
     trusted.accept_artifact(target, digest, path.stat().st_size)
     return f"{digest.short}, {path.stat().st_size} bytes as released"
 

@@ -139,6 +139,24 @@ def test_rules_of_the_other_environment_judge_its_config(released: Repository, s
     released.call("status", "--env", "staging").says(0, "nothing is released yet")
 
 
+def test_it_meets_the_other_environments_steps_and_its_quarantine(
+    released: Repository, settings: dict[str, str]
+) -> None:
+    _approver(released, _approve(released, "alice"), "alice@example.org")
+    _promote(released, settings).says(0, "generation 1 in staging")
+    runtime = released.engine / "runtime.staging.yaml"
+    runtime.write_text(runtime.read_text() + "rollout: {steps: [{weight: 5}, {pause: manual}]}\n")
+    released.edit("max_queue_delay: 1ms", "max_queue_delay: 2ms")
+    _commit(released)
+    released.call("ship", "tiny", "--env", "dev", **settings).says(0, "generation 2 signed and published ")
+    _approve(released, "alice")
+    _promote(released, settings).says(0, "generation 2 in staging", "beside the stable release")
+    assert _binding(released, "staging")["weights"] == {"stable": 95, "canary": 5}
+    _promote(released, settings).says(0, "nothing new, beside the stable release")
+    released.call("rollout", "abort", "tiny", "--env", "staging", "--reason", "slow").says(0)
+    _promote(released, settings).says(1, "was aborted before", "trtops rollout readmit tiny sha256:")
+
+
 def test_what_was_tampered_with_is_not_promoted(released: Repository, settings: dict[str, str]) -> None:
     _approver(released, _approve(released, "alice"), "alice@example.org")
     for kind in ("evidence", "verdicts", "provenance"):

@@ -165,14 +165,14 @@ class Rollouts(RuleBasedStateMachine):
 
     def abort(self, *, retried: bool) -> None:
         bad, good = candidate_of(self.present), stable_of(self.present)
-        artifacts = _own(bad, good) if bad is not None else ()
-        self.twice(lambda: abort(self.present, artifacts), retried=retried)
+        marks = _own(bad, good) if bad is not None else ()
+        self.twice(lambda: abort(self.present, marks), retried=retried)
         assert candidate_of(self.present) is None
         if bad is not None:
             assert {bad.engine_release, bad.config_release} & set(self.present.rejected)
 
     def readmit(self, lifted: Digest) -> None:
-        decided = readmit(self.present, [lifted, *_artifacts(lifted)])
+        decided = readmit(self.present, [lifted, *_marks(lifted)])
         assert isinstance(decided, Moved)
         assert lifted not in decided.bound.rejected
         self.bind(decided.bound, decided.reason)
@@ -182,7 +182,7 @@ class Rollouts(RuleBasedStateMachine):
         try:
             wanted, _ = rollback_target(history, to)
             bad = candidate_of(self.present) or stable_of(self.present)
-            binding = rollback_binding(history, to, actor="k", now=self.now, artifacts=_own(bad, wanted), reject=reject)
+            binding = rollback_binding(history, to, actor="k", now=self.now, marks=_own(bad, wanted), reject=reject)
             check_admitted(binding.rejected, BY_DIGEST[wanted.engine_release], wanted)
         except (InputError, Denied):
             return
@@ -216,7 +216,7 @@ def _lawful(before: Binding, after: Binding) -> None:
     assert sum(after.weights.values()) == sum(arm.weight for arm in after.arms) == 100
     for arm in after.arms:
         assert not {arm.engine_release, arm.config_release} & set(after.rejected), "quarantined, and bound"
-        assert not set(_artifacts(arm.engine_release)) & set(after.rejected)
+        assert not set(_marks(arm.engine_release)) & set(after.rejected)
     old, new = before.rollout, after.rollout
     if old is not None and new is not None and old.open:
         assert new.plan == old.plan, "an open rollout gave way to another one"
@@ -242,13 +242,13 @@ def _lawful(before: Binding, after: Binding) -> None:
         assert after.weights == {"stable": 100}
 
 
-def _artifacts(release: Digest) -> tuple[Digest, ...]:
+def _marks(release: Digest) -> tuple[Digest, ...]:
     found = BY_DIGEST.get(release)
-    return tuple(one.sidecar.artifact for one in found.artifacts) if found else ()
+    return tuple(sorted(found.marks())) if found else ()
 
 
 def _own(bad: Pair, good: Pair) -> tuple[Digest, ...]:
-    return tuple(one for one in _artifacts(bad.engine_release) if one not in _artifacts(good.engine_release))
+    return tuple(one for one in _marks(bad.engine_release) if one not in _marks(good.engine_release))
 
 
 Rollouts.TestCase.settings = settings(max_examples=120, stateful_step_count=40, deadline=None)

@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
-from tests.support.releases import CHANNEL, NOW, bundle, digest, has_all, ring, runtime
+from tests.support.releases import CHANNEL, NOW, bundle, digest, has_all, ring, runtime, spec
 from trtops.errors import Conflict, Denied, InputError, TrustError, Unavailable
 from trtops.registry.memory import MemoryRegistry
 from trtops.release import layout
 from trtops.release.documents import MAX_REJECTED, Binding, Bound
-from trtops.release.fetch import fetch, fetch_arm, fetch_proofs, history, status
-from trtops.release.publish import Published, move, own_artifacts, publish, refresh, rollback
+from trtops.release.fetch import fetch, fetch_arm, fetch_proofs, history, own_marks, status
+from trtops.release.publish import Published, move, publish, refresh, rollback
 from trtops.release.rollout import (
     Held,
     Judgement,
@@ -56,8 +56,8 @@ class Scene:
         present = self.present
         bad = candidate_of(present)
         assert bad is not None
-        artifacts = own_artifacts(self.registry, self.keys.root(), CHANNEL, bad, stable_of(present))
-        return self.move(lambda b: abort(b, artifacts, "it is slow"))
+        marks = own_marks(self.registry, self.keys.root(), "cls", bad.engine_release, present.engine_release)
+        return self.move(lambda b: abort(b, marks, "it is slow"))
 
     @property
     def present(self) -> Binding:
@@ -88,7 +88,7 @@ def test_a_release_runs_beside_the_stable_one_until_its_steps_are_over() -> None
     assert _words(scene.advance()) == "rollout: promoted after step 4 of 4 (weight 50 %)"
     assert scene.present.engine_release == done.release
     assert [arm.channel for arm in scene.present.arms] == ["stable"]
-    assert scene.advance() == Held("it has ended: promoted", "ended")
+    assert scene.advance() == Held("it has ended: promoted", "promoted")
     assert len(history(scene.registry, scene.keys.root(), CHANNEL)) == scene.present.generation == 6
 
 
@@ -151,12 +151,12 @@ def test_what_was_aborted_is_released_by_nothing_until_it_is_readmitted() -> Non
     bad = scene.release("engine 2", PLAN).release
     assert _words(scene.abort()) == "rollout: aborted at step 1 of 4 (shadow 10 %): it is slow"
     assert scene.present.weights == {"stable": 100}
-    assert scene.advance() == Held("it has ended: aborted", "ended")
+    assert scene.advance() == Held("it has ended: aborted", "aborted")
     assert _words(scene.move(abort)) == "it was aborted already, at step 1 of 4 (shadow 10 %)"
     for plan in (PLAN, None):
         with pytest.raises(Denied, match=r"was aborted before .*trtops rollout readmit cls sha256:"):
             scene.release("engine 2", plan)
-        with pytest.raises(Denied, match="was aborted in another release"):
+        with pytest.raises(Denied, match=r"the engine .* was aborted before"):
             scene.release("engine 2", plan, created=NOW + 77, config=runtime(other=1))  # as measured again
     scene.release("engine 3")
     with pytest.raises(InputError, match="no generation 9"):
@@ -165,6 +165,17 @@ def test_what_was_aborted_is_released_by_nothing_until_it_is_readmitted() -> Non
     assert rejected[0] == bad
     assert _words(scene.move(lambda b: readmit(b, rejected, "the metrics were wrong"))).startswith("readmitted ")
     assert scene.release("engine 2", PLAN).rollout
+
+
+def test_a_release_that_is_only_measured_again_is_known_by_its_content() -> None:
+    scene = Scene()
+    of = spec(batching={"max_batch": 8})  # the bytes of the stable release, batched otherwise
+    scene.release("engine 1", PLAN, of=of)
+    scene.abort()
+    assert len(scene.present.rejected) == 2
+    with pytest.raises(Denied, match="this very release, measured at another time, of cls was aborted before"):
+        scene.release("engine 1", of=spec(batching={"max_batch": 8}, metadata={"name": "cls", "owner": "others"}))
+    assert scene.release("engine 1", of=spec(batching={"max_batch": 16})).new
 
 
 def test_an_analysis_that_fails_aborts() -> None:

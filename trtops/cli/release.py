@@ -86,6 +86,7 @@ def promote(
         say(text.brief(verdict, style()))
     published = done.released.published
     new = f"from {done.source} generation {done.generation}" if published.new else "nothing new"
+    new += ", beside the stable release: trtops rollout status" if published.rollout else ""
     say(
         f"{done.released.release.engine}: generation {published.generation} in {to} ({new}), "
         f"release {published.release.short}, config {published.config.short}\n"
@@ -190,16 +191,21 @@ def rollback(
         int | None,
         typer.Option("--to", metavar="GENERATION", help="Bring back this one (default: what ran before).", min=1),
     ] = None,
+    reject: Annotated[
+        str | None,
+        typer.Option("--reject", metavar="REASON", help="Put what runs now in quarantine: nothing releases it again."),
+    ] = None,
     environment: EnvironmentOption = None,
 ) -> int:
     """Bring back an earlier generation.
 
-    As a new generation, so that services take it; the engine and config releases are those of before.
+    As a new generation, so that services take it; the engine and config releases are those of before. A rollout that is
+    open is aborted by it.
     """
     from trtops.workflow.release import rollback as run
 
     with workspace({"environment": environment}, quiet=True) as here:
-        binding = run(here, Path(engine).name, to)
+        binding = run(here, Path(engine).name, to, reject)
     say(
         f"{binding.engine}: generation {binding.generation} in {binding.environment} ({binding.reason}), "
         f"release {binding.engine_release.short}, config {binding.config_release.short}\n"

@@ -225,7 +225,7 @@ def rollback_binding(
     actor: str,
     now: int,
     lifetime: int | None = None,
-    artifacts: Sequence[Digest] = (),
+    marks: Sequence[Digest] = (),
     reject: str | None = None,
 ) -> Binding:
     """The binding that brings back what an earlier generation bound, as a new generation.
@@ -236,7 +236,7 @@ def rollback_binding(
         actor: key id that moves it.
         now: epoch seconds.
         lifetime: seconds after which it expires; None: never.
-        artifacts: of what goes into quarantine, less those of what it goes back to.
+        marks: of what goes into quarantine, less those of what it goes back to.
         reject: why what runs now goes into quarantine; None: it does not, unless it is an open rollout's candidate.
 
     Raises:
@@ -244,7 +244,7 @@ def rollback_binding(
     """
     wanted, reason = rollback_target(history, to)
     present = history[0]
-    bound = brought_back(present.bound, wanted, artifacts, reject=reject is not None)
+    bound = brought_back(present.bound, wanted, marks, reject=reject is not None)
     return next_binding(
         present, present.where, bound, reason=because(reason, reject or ""), actor=actor, now=now, lifetime=lifetime
     )

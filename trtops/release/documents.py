@@ -132,6 +132,19 @@ class EngineRelease(Value):
         """Digest of everything but ``created``: equal for two runs over the same inputs."""
         return digest_of(self.model_dump(mode="json", exclude={"created"}))
 
+    def content(self) -> Digest:
+        """Digest of what services run by it: equal for a release that was only measured and judged anew."""
+        return digest_of(
+            {
+                **self.model_dump(mode="json", include={"contract", "batching", "memory", "execution"}),
+                "artifacts": [[one.target, str(one.sidecar.artifact)] for one in self.artifacts],
+            }
+        )
+
+    def marks(self) -> frozenset[Digest]:
+        """Digests that it is known again by in another form: of its content, and of each artifact's bytes."""
+        return frozenset({self.content(), *(one.sidecar.artifact for one in self.artifacts)})
+
     def artifact(self, target: str) -> ReleasedArtifact | None:
         """The artifact of a target; None if this release has none for it."""
         return next((artifact for artifact in self.artifacts if artifact.target == target), None)
@@ -243,7 +256,8 @@ class Binding(Value):
         actor: key id that moved it.
         created, expires: epoch seconds; an expired pointer means "registry away" (design §4.8).
         rollout: the last rollout, open or ended; None if there was none since the last other move.
-        rejected: digests of releases and artifacts that were aborted, oldest first: nothing binds them again.
+        rejected: digests of what was aborted, oldest first: of releases, and the marks that they are known again by. No
+            verb binds them.
     """
 
     apiVersion: Literal["trtops/v1"] = API_VERSION  # noqa: N815

@@ -15,6 +15,7 @@ from trtops.release.trust import Seen, TrustedChannel
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from trtops.digest import Digest
     from trtops.release.root import Root
 
 
@@ -120,6 +121,32 @@ def opened(
     """
     snapshot = fetch_snapshot(registry, root, channel.environment, now)
     return TrustedChannel(root, channel, seen, accepts=accepts, snapshot=snapshot)
+
+
+def own_marks(registry: Readable, root: Root, engine: str, bad: Digest, good: Digest) -> tuple[Digest, ...]:
+    """The marks that only the first of two engine releases has: they go into quarantine with it.
+
+    Raises:
+        Unavailable: the registry is away.
+    """
+    return tuple(sorted(marks_of(registry, root, engine, bad) - marks_of(registry, root, engine, good)))
+
+
+def marks_of(registry: Readable, root: Root, engine: str, release: Digest) -> frozenset[Digest]:
+    """The marks of a release. None where its document is gone or damaged: an abort must not depend on it.
+
+    Raises:
+        Unavailable: the registry is away.
+    """
+    where = layout.engine_release(engine, release)
+    body = registry.read(where)
+    try:
+        found = verify(body, EngineRelease, root, where=where) if body is not None else None
+    except TrustError:
+        return frozenset()
+    if found is None or found.digest != release:
+        return frozenset()
+    return found.value.marks()
 
 
 def status(registry: Readable, root: Root, channel: Channel, now: int, seen: Seen | None = None) -> Status:

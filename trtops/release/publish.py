@@ -21,8 +21,16 @@ from trtops.release.assemble import (
 )
 from trtops.release.documents import Binding, EngineRelease
 from trtops.release.envelope import read_unverified, role_of, sign, verify
-from trtops.release.fetch import bindings_back_to, bodies, fetch_arm, fetch_proofs, history, read_binding
-from trtops.release.rollout import Held, Pair, candidate_of, check_admitted, released, stable_of
+from trtops.release.fetch import (
+    bindings_back_to,
+    bodies,
+    fetch_arm,
+    fetch_proofs,
+    history,
+    own_marks,
+    read_binding,
+)
+from trtops.release.rollout import Held, Pair, at, because, candidate_of, check_admitted, released, stable_of
 from trtops.release.signatures import gathered, short_of, whole
 from trtops.release.trust import TrustedChannel
 
@@ -154,6 +162,8 @@ def publish(
     if bundle.judged_at is not None:
         _check_unmoved(root, channel, head, bundle.judged_at, now)
     signer = keys.signer("channel")
+    if bound.rollout is not None and bound.rollout.open:
+        reason = because(reason, f"rollout at {at(bound.rollout)}")
     binding = next_binding(head.binding, channel, bound, reason=reason, actor=signer.key_id, now=now, lifetime=lifetime)
     documents = gathered(registry, root, _documents(keys, channel, bundle, wanted, binding))
     if few := short_of(root, documents):
@@ -216,7 +226,7 @@ def rollback(
         actor=signer.key_id,
         now=now,
         lifetime=lifetime,
-        artifacts=own_artifacts(registry, root, channel, bad, wanted),
+        marks=own_marks(registry, root, channel.engine, bad.engine_release, wanted.engine_release),
         reject=reject,
     )
     body = sign(binding, [signer])
@@ -271,27 +281,6 @@ def move(
     )
     _move(registry, root, channel, sign(binding, [signer]), binding, _Head(raw, present))
     return binding
-
-
-def own_artifacts(registry: Documents, root: Root, channel: Channel, bad: Pair, good: Pair) -> tuple[Digest, ...]:
-    """Digests of the artifacts that only the first of two releases has: those that go into quarantine with it.
-
-    None where its document is gone or damaged: an abort must not depend on it.
-
-    Raises:
-        Unavailable: the registry is away.
-    """
-
-    def artifacts(digest: Digest) -> set[Digest]:
-        where = layout.engine_release(channel.engine, digest)
-        body = registry.read(where)
-        try:
-            found = verify(body, EngineRelease, root, where=where) if body is not None else None
-        except TrustError:
-            return set()
-        return {one.sidecar.artifact for one in found.value.artifacts} if found and found.digest == digest else set()
-
-    return tuple(sorted(artifacts(bad.engine_release) - artifacts(good.engine_release)))
 
 
 def refresh(registry: Documents, keys: Keys, channel: Channel, *, now: int, lifetime: int | None) -> Binding:

@@ -70,12 +70,12 @@ class Held:
 
     Attributes:
         why: in words.
-        kind: ``ended``: there is no further step; ``waiting``: for time or a person; ``said``: it is so already;
+        kind: ``promoted``, ``aborted``: it has ended so; ``waiting``: for time or a person; ``said``: it is so already;
             ``undecided``: an analysis could not decide.
     """
 
     why: str
-    kind: Literal["ended", "waiting", "said", "undecided"]
+    kind: Literal["promoted", "aborted", "waiting", "said", "undecided"]
 
 
 def stable_of(bound: Bound | Binding) -> Pair:
@@ -108,7 +108,7 @@ def released(present: Bound | None, wanted: Pair, plan: RolloutPlan | None, now:
     if present.rollout is not None and present.rollout.open:
         if wanted == candidate_of(present):
             return None
-        what = f"a rollout of {present.rollout.engine_release.short} is at {_at(present.rollout)}"
+        what = f"a rollout of {present.rollout.engine_release.short} is at {at(present.rollout)}"
         raise InputError(what, fix="let it finish (trtops rollout advance) or end it (trtops rollout abort) first")
     if wanted == stable_of(present):
         return None
@@ -123,41 +123,39 @@ def released(present: Bound | None, wanted: Pair, plan: RolloutPlan | None, now:
     return _entered(present.model_copy(update={"rollout": rollout, "weights": weights}), 0, now)
 
 
-def advance(
-    present: Binding, judgement: Judgement | None, now: int, artifacts: Sequence[Digest] = ()
-) -> Moved | Held:
+def advance(present: Binding, judgement: Judgement | None, now: int, marks: Sequence[Digest] = ()) -> Moved | Held:
     """Take the next step, if what the present one asks for is there: one step at most. Abort, if its analysis fails.
 
     Args:
         present: what the channel binds now.
         judgement: of the metrics, for a step that is an analysis.
         now: epoch seconds.
-        artifacts: as for :func:`abort`.
+        marks: as for :func:`abort`.
 
     Raises:
         InputError: the channel has no rollout.
     """
     rollout = _rollout(present)
     if not rollout.open:
-        return Held(f"it has ended: {rollout.phase}", "ended")
+        return Held(f"it has ended: {rollout.phase}", "aborted" if rollout.phase == "aborted" else "promoted")
     if rollout.phase == "paused":
-        return Held(f"it is paused at {_at(rollout)}: trtops rollout resume", "waiting")
+        return Held(f"it is paused at {at(rollout)}: trtops rollout resume", "waiting")
     step = rollout.plan.steps[rollout.step]
     if isinstance(step.pause, int) and now < (until := rollout.since + -(-step.pause // _MICROSECONDS)):
-        return Held(f"{_at(rollout)} has {until - now} s to go", "waiting")
+        return Held(f"{at(rollout)} has {until - now} s to go", "waiting")
     if step.analysis is not None:
         if judgement is None or judgement.generation != present.generation:
-            return Held(f"{_at(rollout)} needs metrics: give --metrics URL or FILE", "undecided")
+            return Held(f"{at(rollout)} needs metrics: give --metrics URL or FILE", "undecided")
         if judgement.passed is None:
-            return Held(f"{_at(rollout)} cannot be decided: {'; '.join(judgement.reasons)}", "undecided")
+            return Held(f"{at(rollout)} cannot be decided: {'; '.join(judgement.reasons)}", "undecided")
         if not judgement.passed:
-            return abort(present, artifacts, "; ".join(judgement.reasons))
+            return abort(present, marks, "; ".join(judgement.reasons))
     reasons = f" ({'; '.join(judgement.reasons)})" if judgement is not None and step.analysis is not None else ""
     if rollout.step + 1 == len(rollout.plan.steps):
-        return Moved(_ended(present.bound, "promoted"), f"rollout: promoted after {_at(rollout)}{reasons}")
+        return Moved(_ended(present.bound, "promoted"), f"rollout: promoted after {at(rollout)}{reasons}")
     bound = _entered(present.bound, rollout.step + 1, now)
     assert bound.rollout is not None  # noqa: S101 - it was entered
-    return Moved(bound, f"rollout: {_at(bound.rollout)}{f' after {words(step)}{reasons}' if reasons else ''}")
+    return Moved(bound, f"rollout: {at(bound.rollout)}{f' after {words(step)}{reasons}' if reasons else ''}")
 
 
 def pause(present: Binding, why: str = "") -> Moved | Held:
@@ -168,8 +166,8 @@ def pause(present: Binding, why: str = "") -> Moved | Held:
     """
     rollout = _open(present)
     if rollout.phase == "paused":
-        return Held(f"it is paused already, at {_at(rollout)}", "said")
-    return Moved(_with(present.bound, rollout, phase="paused"), because(f"rollout: paused at {_at(rollout)}", why))
+        return Held(f"it is paused already, at {at(rollout)}", "said")
+    return Moved(_with(present.bound, rollout, phase="paused"), because(f"rollout: paused at {at(rollout)}", why))
 
 
 def resume(present: Binding, why: str = "") -> Moved | Held:
@@ -180,18 +178,16 @@ def resume(present: Binding, why: str = "") -> Moved | Held:
     """
     rollout = _open(present)
     if rollout.phase == "progressing":
-        return Held(f"it is not paused: it is at {_at(rollout)}", "said")
-    return Moved(
-        _with(present.bound, rollout, phase="progressing"), because(f"rollout: resumed at {_at(rollout)}", why)
-    )
+        return Held(f"it is not paused: it is at {at(rollout)}", "said")
+    return Moved(_with(present.bound, rollout, phase="progressing"), because(f"rollout: resumed at {at(rollout)}", why))
 
 
-def abort(present: Binding, artifacts: Sequence[Digest] = (), why: str = "") -> Moved | Held:
+def abort(present: Binding, marks: Sequence[Digest] = (), why: str = "") -> Moved | Held:
     """End a rollout: all traffic to the stable release, the candidate in quarantine.
 
     Args:
         present: what the channel binds now.
-        artifacts: digests of the candidate's artifacts that the stable release does not have.
+        marks: of the candidate (:meth:`EngineRelease.marks`), less those of the stable release.
         why: in words, for the ledger.
 
     Raises:
@@ -199,12 +195,12 @@ def abort(present: Binding, artifacts: Sequence[Digest] = (), why: str = "") -> 
     """
     rollout = _rollout(present)
     if rollout.phase == "aborted":
-        return Held(f"it was aborted already, at {_at(rollout)}", "said")
+        return Held(f"it was aborted already, at {at(rollout)}", "said")
     rollout = _open(present)
     candidate = Pair(rollout.engine_release, rollout.config_release)
-    rejected = quarantined(present.bound, candidate, stable_of(present), artifacts)
+    rejected = quarantined(present.bound, candidate, stable_of(present), marks)
     bound = _ended(present.bound, "aborted").model_copy(update={"rejected": rejected})
-    return Moved(bound, because(f"rollout: aborted at {_at(rollout)}", why))
+    return Moved(bound, because(f"rollout: aborted at {at(rollout)}", why))
 
 
 def readmit(present: Binding, digests: Iterable[Digest], why: str = "") -> Moved | Held:
@@ -217,32 +213,32 @@ def readmit(present: Binding, digests: Iterable[Digest], why: str = "") -> Moved
     return Moved(bound, because(f"readmitted {', '.join(digest.short for digest in lifted)}", why))
 
 
-def brought_back(present: Bound, wanted: Pair, artifacts: Sequence[Digest] = (), *, reject: bool = False) -> Bound:
+def brought_back(present: Bound, wanted: Pair, marks: Sequence[Digest] = (), *, reject: bool = False) -> Bound:
     """What a channel binds after a rollback: one release with all traffic. A rollout that is open is aborted by it.
 
     Args:
         present: what the channel binds now.
         wanted: what ran before.
-        artifacts: digests of the artifacts of what is rejected, less those of ``wanted``.
+        marks: of what is rejected, less those of ``wanted``.
         reject: put what runs now in quarantine.
     """
     bad = candidate_of(present) or (stable_of(present) if reject else None)
-    rejected = present.rejected if bad in (None, wanted) else quarantined(present, bad, wanted, artifacts)
+    rejected = present.rejected if bad in (None, wanted) else quarantined(present, bad, wanted, marks)
     return Bound(engine_release=wanted.engine_release, config_release=wanted.config_release, rejected=rejected)
 
 
-def quarantined(present: Bound, bad: Pair, good: Pair, artifacts: Sequence[Digest]) -> tuple[Digest, ...]:
+def quarantined(present: Bound, bad: Pair, good: Pair, marks: Sequence[Digest]) -> tuple[Digest, ...]:
     """The quarantine with what is bad about a pair: its engine release, or its config if both have one engine.
 
     The newest :data:`~trtops.release.documents.MAX_REJECTED` digests are kept.
     """
     engine = bad.engine_release != good.engine_release
-    new = (bad.engine_release, *artifacts) if engine else (bad.config_release,)
+    new = (bad.engine_release, *marks) if engine else (bad.config_release,)
     return (*(digest for digest in present.rejected if digest not in new), *dict.fromkeys(new))[-MAX_REJECTED:]
 
 
 def check_admitted(rejected: Iterable[Digest], release: EngineRelease, pair: Pair) -> None:
-    """Refuse what was aborted before, by its digest, that of its config, or that of an artifact's bytes.
+    """Refuse what was aborted before: by its digest, its config's, or one of its marks.
 
     Args:
         rejected: the channel's quarantine.
@@ -253,14 +249,21 @@ def check_admitted(rejected: Iterable[Digest], release: EngineRelease, pair: Pai
         Denied: it is in quarantine.
     """
     known, name = set(rejected), release.engine
-    fix = f"release something else, or take it out of quarantine: trtops rollout readmit {name}"
-    for kind, digest in (("release", pair.engine_release), ("config", pair.config_release)):
-        if digest in known:
-            raise Denied(f"{kind} {digest.short} of {name} was aborted before", fix=f"{fix} {digest}")
-    for artifact in release.artifacts:
-        if (bad := artifact.sidecar.artifact) in known:
-            what = f"the engine {bad.short} ({artifact.target}) of {name} was aborted in another release"
-            raise Denied(what, fix=f"{fix} {bad}")
+    found = [f"{kind} {digest.short}" for kind, digest in _named(pair) if digest in known]
+    found += [f"the engine {one.sidecar.artifact.short} ({one.target})" for one in release.artifacts
+              if one.sidecar.artifact in known]  # fmt: skip
+    if release.content() in known:
+        found.append("this very release, measured at another time,")
+    if not found:
+        return
+    marks = (pair.engine_release, pair.config_release, *sorted(release.marks()))
+    digest = next(one for one in marks if one in known)
+    fix = f"release something else, or take it out of quarantine: trtops rollout readmit {name} {digest}"
+    raise Denied(f"{found[0]} of {name} was aborted before", fix=fix)
+
+
+def _named(pair: Pair) -> tuple[tuple[str, Digest], ...]:
+    return ("release", pair.engine_release), ("config", pair.config_release)
 
 
 def words(step: RolloutStep) -> str:
@@ -319,7 +322,8 @@ def _open(present: Binding) -> Rollout:
     return rollout
 
 
-def _at(rollout: Rollout) -> str:
+def at(rollout: Rollout) -> str:
+    """Where a rollout is: ``step 2 of 5 (weight 5 %)``."""
     step = rollout.plan.steps[rollout.step]
     return f"step {rollout.step + 1} of {len(rollout.plan.steps)} ({words(step)})"
 

@@ -99,7 +99,7 @@ def status_table(bindings: Sequence[Binding], *, now: int) -> Table:
             str(binding.generation),
             binding.engine_release.short,
             binding.config_release.short,
-            ", ".join(f"{name} {percent} %" for name, percent in sorted(binding.weights.items())),
+            weights(binding),
             instant(binding.created),
             _expiry(binding, expired=late),
         )
@@ -107,6 +107,14 @@ def status_table(bindings: Sequence[Binding], *, now: int) -> Table:
     )
     headings = ("engine", "environment", "channel", "generation", "release", "config", "weights", "since", "expires")
     return Table(headings, body, frozenset({3}), tuple("warned" if late else "done" for late in expired))
+
+
+def weights(binding: Binding) -> str:
+    """Who gets how much: ``stable 95 %, canary 5 % (shadow 10 %)``."""
+    rollout = binding.rollout
+    shadows = f" (shadow {rollout.shadow} %)" if rollout is not None and rollout.open and rollout.shadow else ""
+    ordered = sorted(binding.weights.items(), key=lambda one: (one[0] != "stable", one[0]))
+    return ", ".join(f"{name} {percent} %" for name, percent in ordered) + shadows
 
 
 def _expiry(binding: Binding, *, expired: bool) -> str:
@@ -122,10 +130,11 @@ def history_table(bindings: Sequence[Binding]) -> Table:
             str(binding.generation),
             binding.engine_release.short,
             binding.config_release.short,
+            weights(binding),
             binding.reason,
             instant(binding.created),
             binding.actor[:_KEY_DIGITS],
         )
         for binding in sorted(bindings, key=lambda binding: binding.generation, reverse=True)
     )
-    return Table(("generation", "release", "config", "reason", "when", "who"), body, frozenset({0}))
+    return Table(("generation", "release", "config", "weights", "reason", "when", "who"), body, frozenset({0}))

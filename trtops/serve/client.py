@@ -146,6 +146,21 @@ def _outputs(body: bytes, length: int | None) -> dict[str, Array]:
     return outputs
 
 
+def get(url: str, path: str, *, timeout: float = 10.0) -> bytes:
+    """What a server answers at a path.
+
+    Args:
+        url: ``http://host:port``.
+        path: absolute.
+        timeout: seconds for each step of the call.
+
+    Raises:
+        InputError: the URL is none, or there is nothing at that path.
+        Unavailable: the server is not there, or not ready.
+    """
+    return _call(url, "GET", path, None, {}, timeout)[1]
+
+
 def _call(
     url: str, method: str, path: str, body: bytes | None, headers: Mapping[str, str], timeout: float
 ) -> tuple[int | None, bytes]:

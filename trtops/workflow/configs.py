@@ -64,7 +64,9 @@ def _standing(workspace: Workspace, engine: str, environment: str) -> RuntimeCon
     from trtops.workflow.check import runtime_of
 
     loaded = runtime_of(find_engine(workspace.root, engine), environment)
-    return loaded.config if loaded else RuntimeConfig(apiVersion="trtops/v1", kind="Runtime")
+    if loaded is None:
+        return RuntimeConfig(apiVersion="trtops/v1", kind="Runtime")
+    return loaded.config.model_copy(update={"rollout": None})  # how it gets there is no part of what is released
 
 
 def _released(workspace: Workspace, engine: str, environment: str, generation: int | None) -> RuntimeConfig:

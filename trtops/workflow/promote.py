@@ -81,7 +81,7 @@ def promote(workspace: Workspace, folder: Path, source: str, gate: Gate) -> Prom
     from trtops.release.publish import Bundle, publish
     from trtops.workflow.check import check
     from trtops.workflow.gate import Move, judge_release, refuse
-    from trtops.workflow.release import Released, channel_of, config_of, current, lifetime_of
+    from trtops.workflow.release import Released, channel_of, config_of, current, lifetime_of, plan_of
     from trtops.workflow.trust import keep_fresh
 
     if source == workspace.environment:
@@ -105,6 +105,7 @@ def promote(workspace: Workspace, folder: Path, source: str, gate: Gate) -> Prom
         candidates=taken.candidates,
         signed=taken.signed,
         judged_at=baseline.binding.generation if baseline else 0,
+        rollout=plan_of(checked),
     )
     reason = f"promote from {source} generation {taken.generation}"
     move = Move("promote", reason=reason, signers=taken.signers, approvals_from=(registry, there))

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from trtops.release.documents import Binding, Channel, ChannelSnapshot, ConfigRelease, EngineRelease
     from trtops.release.fetch import Status
     from trtops.release.publish import Published
-    from trtops.spec.engine import RuntimeConfig
+    from trtops.spec.engine import RolloutPlan, RuntimeConfig
     from trtops.workflow.build import TargetBuild
     from trtops.workflow.check import Checked
     from trtops.workflow.measure import Measured
@@ -242,6 +242,7 @@ def release(
         signed={one.build.provenance.digest(): one.build.envelope for one in judged
                 if one.build.provenance is not None and one.build.envelope is not None},
         judged_at=baseline.binding.generation if baseline else 0,
+        rollout=plan_of(checked),
     )  # fmt: skip
     registry = workspace.registry()
     verdict = judge_release(
@@ -262,10 +263,20 @@ def release(
 
 
 def config_of(checked: Checked) -> RuntimeConfig:
-    """The runtime config that is released; the defaults where the engine's folder has none."""
+    """The runtime config that is released; the defaults where the engine's folder has none.
+
+    How it is rolled out is no part of it: other steps alone are nothing that a service would run anew.
+    """
     from trtops.spec.engine import RuntimeConfig
 
-    return checked.runtime.config if checked.runtime else RuntimeConfig(apiVersion="trtops/v1", kind="Runtime")
+    if checked.runtime is None:
+        return RuntimeConfig(apiVersion="trtops/v1", kind="Runtime")
+    return checked.runtime.config.model_copy(update={"rollout": None})
+
+
+def plan_of(checked: Checked) -> RolloutPlan | None:
+    """How a release reaches this environment; None: at once."""
+    return checked.runtime.config.rollout if checked.runtime else None
 
 
 def lifetime_of(workspace: Workspace) -> int | None:
@@ -304,10 +315,17 @@ def history(workspace: Workspace, engine: str) -> tuple[Binding, ...]:
     return found
 
 
-def rollback(workspace: Workspace, engine: str, to: int | None) -> Binding:
-    """Bring back an earlier generation, as a new one.
+def rollback(workspace: Workspace, engine: str, to: int | None, reject: str | None = None) -> Binding:
+    """Bring back an earlier generation, as a new one; a rollout that is open is aborted by it.
+
+    Args:
+        workspace: whose environment.
+        engine: name.
+        to: the generation; None: what ran before, or beside the candidate.
+        reject: why what runs now goes into quarantine; None: it does not.
 
     Raises:
+        Denied: what it would go back to is in quarantine.
         InputError: there is no such generation, or nothing was released.
         Conflict: somebody else moved the channel meanwhile.
     """
@@ -327,6 +345,7 @@ def rollback(workspace: Workspace, engine: str, to: int | None) -> Binding:
         now=workspace.now(),
         lifetime=lifetime_of(workspace),
         has_artifact=workspace.store.has,
+        reject=reject,
     )
     keep_fresh(workspace)
     return binding

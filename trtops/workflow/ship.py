@@ -108,6 +108,10 @@ def ship(workspace: Workspace, folder: Path, options: Options, shipment: Shipmen
         if options.publish:
             _release(workspace, checked, gate, builds, judged, baseline, shipment)
     if options.smoke and options.publish:
+        if shipment.released is not None and shipment.released.published.rollout:
+            what = "skipped: the candidate answers a share of the requests, and its steps judge it"
+            shipment.rows.append(StageRow("smoke", what, None, None, "skipped"))
+            return shipment
         with shipment.stage("smoke") as tell:
             answer = smoke(workspace, checked)
             shipment.answer = answer
@@ -218,7 +222,8 @@ def _release(
         shipment.released = released
         shipment.verdicts.append(released.verdict)
         published = released.published
+        beside = ", runs beside the stable release: trtops rollout status" if published.rollout else ""
         if published.new:
-            tell(f"generation {published.generation} signed and published", published.release)
+            tell(f"generation {published.generation} signed and published{beside}", published.release)
         else:
-            tell(f"nothing new: generation {published.generation} says the same", published.release, "reused")
+            tell(f"nothing new: generation {published.generation} says the same{beside}", published.release, "reused")

@@ -6,11 +6,12 @@ copied file registry and store it works with no network.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from trtops.errors import FetchFailed, TrtopsError, Unavailable
 from trtops.release import layout
+from trtops.release.documents import STABLE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -39,7 +40,7 @@ class Proof:
 
 
 def verify_release(workspace: Workspace, engine: str, root_file: Path | None) -> tuple[Proof, ...]:
-    """Check what the stable channel of an engine names, down to the artifacts' bytes.
+    """Check what the stable channel of an engine names, the candidate of a rollout too, down to the artifacts' bytes.
 
     Args:
         workspace: its environment, registry and store.
@@ -70,7 +71,10 @@ def verify_release(workspace: Workspace, engine: str, root_file: Path | None) ->
         _tried("history", lambda: f"{len(history(registry, root, channel))} generations, each names the last")
     )
     if proofs[0].holds:
-        proofs += _releases(workspace, registry, trusted, root)
+        for arm in trusted.binding.arms:
+            words = "" if arm.channel == STABLE else f"{arm.channel}: "
+            found = _releases(workspace, registry, trusted.beside(arm), root)
+            proofs += [replace(one, subject=words + one.subject) for one in found]
     return tuple(proofs)
 
 
@@ -89,11 +93,11 @@ def _pointer(trusted: TrustedChannel, body: bytes, now: int) -> str:
 
 
 def _releases(workspace: Workspace, registry: Registry, trusted: TrustedChannel, root: Root) -> Iterator[Proof]:
-    channel, binding = trusted.channel, trusted.binding
-    name = layout.engine_release(channel.engine, binding.engine_release)
+    channel, arm = trusted.channel, trusted.arm
+    name = layout.engine_release(channel.engine, arm.engine_release)
     engine = _tried("engine release", lambda: _engine(trusted, registry.read(name)))
     yield engine
-    config = layout.config_release(channel.engine, binding.config_release)
+    config = layout.config_release(channel.engine, arm.config_release)
     yield _tried(
         "config release", lambda: f"{trusted.update_config_release(registry.read(config)).digest().short} holds"
     )

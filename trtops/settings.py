@@ -6,6 +6,7 @@ The order, strongest first: flag, environment (``TRTOPS_<NAME>``), file, default
 
 from __future__ import annotations
 
+import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -156,17 +157,45 @@ def resolve(root: Path, flags: Mapping[str, Any]) -> Resolved:
     Raises:
         InputError: a value or key is not allowed; names its source.
     """
-    given = {name: value for name, value in flags.items() if value is not None}
-    layers = {
-        "file": _read_file(root),
-        "environment": EnvSettingsSource(Settings)(),
-        "flag": given,
-    }
+    path = root / ROOT_FILE
     merged: dict[str, Any] = {}
-    sources = dict.fromkeys(Settings.model_fields, "default")
+    sources: dict[str, str] = {}
+    layers = {
+        "file": _read_file(path, str(path)),
+        "environment": EnvSettingsSource(Settings)(),
+        "flag": {name: value for name, value in flags.items() if value is not None},
+    }
     for layer, values in layers.items():
         merged.update(values)
         sources.update({name: _label(layer, name) for name in values})
+    return _resolved(root, merged, sources)
+
+
+def with_file(resolved: Resolved, content: bytes, label: str) -> Resolved:
+    """The same flags and environment over another ``trtops.toml``, such as that of a git revision.
+
+    Args:
+        resolved: what was merged with the file that stands there.
+        content: the other file.
+        label: what messages call it.
+
+    Raises:
+        InputError: a value or key of it is not allowed.
+    """
+    with tempfile.TemporaryDirectory(prefix="trtops-settings-") as folder:
+        path = Path(folder) / ROOT_FILE
+        path.write_bytes(content)
+        merged = _read_file(path, label)
+    sources = dict.fromkeys(merged, f"file {label}")
+    for name, source in resolved.sources.items():
+        if source.startswith(("flag", "environment")):
+            merged[name] = getattr(resolved.settings, name)
+            sources[name] = source
+    return _resolved(resolved.root, merged, sources)
+
+
+def _resolved(root: Path, merged: Mapping[str, Any], sources: Mapping[str, str]) -> Resolved:
+    sources = {**dict.fromkeys(Settings.model_fields, "default"), **sources}
     try:
         settings = Settings(**merged)
     except ValidationError as error:
@@ -180,12 +209,11 @@ def _label(layer: str, name: str) -> str:
     return f"environment {PREFIX}{name.upper()}" if layer == "environment" else f"file {ROOT_FILE}"
 
 
-def _read_file(root: Path) -> dict[str, Any]:
-    path = root / ROOT_FILE
+def _read_file(path: Path, label: str) -> dict[str, Any]:
     try:
         return TomlConfigSettingsSource(Settings, toml_file=path)()
     except (ValueError, OSError) as error:  # TOMLDecodeError and UnicodeDecodeError are ValueErrors
-        raise InputError(f"{ROOT_FILE} cannot be read: {error}", where=Location(str(path)), fix="correct it") from None
+        raise InputError(f"{ROOT_FILE} cannot be read: {error}", where=Location(label), fix="correct it") from None
 
 
 def _explain(error: ValidationError, sources: Mapping[str, str]) -> InputError:

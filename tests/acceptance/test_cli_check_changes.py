@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -13,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.support.actions import git
+from tests.support.changes import check, make_template, privileged, since, subjects, waiver, write
 from tests.support.repository import Repository, make_repository
 from trtops.errors import InputError, StorageError, Undecided
 from trtops.report.checks import CheckReport
@@ -25,70 +25,16 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.service
 
-WAIVER = """\
-apiVersion: trtops/v1
-kind: Waiver
-rule: spec.server_port_unprivileged
-selector: {engine: tiny}
-reason: it was always so
-owner: me
-approver: somebody-else
-granted: "GRANTED"
-expires: "EXPIRES"
-"""
-
 
 @pytest.fixture(scope="module")
 def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    root = tmp_path_factory.mktemp("template") / "repo"
-    made = make_repository(root)
-    second = root / "engines" / "other"
-    shutil.copytree(made.engine, second)
-    spec = second / "engine.yaml"
-    spec.write_text(spec.read_text("utf-8").replace("name: tiny", "name: other"), encoding="utf-8")
-    (root / ".gitignore").write_text("home/\n*.log\n", encoding="utf-8")
-    git(root, "init", "-q", "-b", "main")
-    git(root, "add", "-A")
-    git(root, "commit", "-q", "-m", "base")
-    return root
+    return make_template(tmp_path_factory.mktemp("template") / "repo")
 
 
 @pytest.fixture
 def repo(template: Path, tmp_path: Path) -> Repository:
     shutil.copytree(template, tmp_path / "repo", symlinks=True)
     return Repository(tmp_path / "repo", tmp_path / "repo" / "home")
-
-
-def check(repo: Repository, *arguments: str, code: int, **environment: str) -> dict[str, Any]:
-    done = repo.call("check", "--json", *arguments, **environment).says(code)
-    assert done.err == ""
-    body: dict[str, Any] = json.loads(done.out)
-    assert body["exit_code"] == code
-    return body
-
-
-def since(repo: Repository, *arguments: str, code: int = 0) -> dict[str, Any]:
-    return check(repo, "--changed-since", "main", "--policies-from", "main", *arguments, code=code)
-
-
-def subjects(body: dict[str, Any]) -> list[str]:
-    return sorted({verdict["subject"] for verdict in body["verdicts"]})
-
-
-def write(path: Path, text: str) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(text, encoding="utf-8")
-
-
-def waiver() -> str:
-    import datetime as dt
-
-    today = dt.datetime.now(tz=dt.timezone.utc).date()
-    return WAIVER.replace("GRANTED", str(today)).replace("EXPIRES", str(today + dt.timedelta(days=9)))
-
-
-def privileged(repo: Repository) -> None:
-    repo.edit("port: 8000", "port: 80", file=repo.engine / "runtime.yaml")
 
 
 def test_nothing_changed_is_said_and_allowed(repo: Repository) -> None:
@@ -242,54 +188,6 @@ def test_a_lower_level_is_told(repo: Repository) -> None:
     (effect,) = body["proposal"]["effects"]
     assert effect["effect"].startswith("spec.server_port_unprivileged would warn, not deny")
     assert "rule spec.server_port_unprivileged: soft becomes advisory in local" in body["proposal"]["edits"]
-
-
-def test_nobody_waives_their_own_change(repo: Repository) -> None:
-    privileged(repo)
-    write(repo.root / "governance" / "waivers" / "mine.yaml", waiver())
-    body = since(repo, code=1)
-    assert subjects(body) == ["tiny"]  # its selector takes no other
-    (effect,) = body["proposal"]["effects"]
-    assert effect["effect"].startswith("spec.server_port_unprivileged would be waived by mine, not deny")
-    assert body["proposal"]["edits"][0].startswith("waiver mine added: spec.server_port_unprivileged of tiny until")
-
-
-def test_a_waiver_of_the_change_itself_counts_once_its_approver_signed_it(repo: Repository) -> None:
-    privileged(repo)
-    write(repo.root / "governance" / "waivers" / "mine.yaml", waiver())
-    said = repo.call("policy", "approve", "mine", "--as", "ann").says(0).out
-    key = re.search(r"key ([0-9a-f]{64})", said)
-    assert key is not None
-    assert "it does not count yet: the key" in said
-    assert "waived_by" not in json.dumps(since(repo, code=1)["verdicts"]).replace('"waived_by": null', "")
-    data = repo.root / "policies" / "data" / "approvals.yaml"
-    member = f"{{key: {key.group(1)}, identity: somebody-else}}"
-    text = data.read_text("utf-8")
-    assert "platform-owners: []" in text
-    write(data, text.replace("platform-owners: []", f"platform-owners: [{member}]"))
-    since(repo, code=1)  # who may approve is said by the base
-    git(repo.root, "add", "policies")
-    git(repo.root, "commit", "-q", "-m", "approvers")
-    body = since(repo, code=0)
-    (finding,) = [
-        finding for verdict in body["verdicts"] for finding in verdict["findings"] if finding["waived_by"] == "mine"
-    ]
-    assert finding["rule"] == "spec.server_port_unprivileged"
-    path = repo.root / "governance" / "waivers" / "mine.yaml"
-    write(path, path.read_text("utf-8").replace("engine: tiny", "engine: '*'"))
-    assert "changed after it was signed" in json.dumps(since(repo, code=1))
-
-
-def test_a_waiver_that_was_merged_counts_and_its_end_is_told(repo: Repository) -> None:
-    write(repo.root / "governance" / "waivers" / "mine.yaml", waiver())
-    privileged(repo)
-    git(repo.root, "add", "-A")
-    git(repo.root, "commit", "-q", "-m", "waived")
-    git(repo.root, "checkout", "-q", "-b", "topic")
-    (repo.root / "governance" / "waivers" / "mine.yaml").unlink()
-    body = since(repo)
-    assert subjects(body) == ["tiny"]
-    assert "spec.server_port_unprivileged would deny, not be waived" in body["proposal"]["effects"][0]["effect"]
 
 
 @pytest.mark.parametrize(

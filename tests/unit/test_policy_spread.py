@@ -97,7 +97,7 @@ def test_an_answer_that_nobody_took_is_no_answer_to_the_next_question(
     write_rule(root, 'findings contains {"message": "x", "path": []} if 1 / input.facts.zero > 1\n', name="raises")
     good = [{**one, "facts": {"zero": 1}} for one in DOCUMENTS]
     with closing(EmbeddedEngine(load_policies(root))) as engine:
-        with pytest.raises(Undecided, match="spec.raises"):
+        with pytest.raises(Undecided, match=r"spec\.raises"):
             engine.evaluate("spec", [{**good[0], "facts": {"zero": 0}}, *good[1:]])  # in the share of this process
         bad = [{**one, "facts": {"zero": 0.5}} for one in good]
         assert all(len(answer["spec.raises"][0]) == 1 for answer in engine.evaluate("spec", bad))

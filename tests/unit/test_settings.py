@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from trtops.errors import InputError
-from trtops.settings import Settings, find_root, resolve
+from trtops.settings import Settings, find_root, resolve, with_file
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -82,3 +82,20 @@ def test_no_root_is_an_error_not_an_empty_set_of_policies(tmp_path: Path) -> Non
     with pytest.raises(InputError, match=r"no trtops\.toml") as caught:
         find_root(tmp_path)
     assert caught.value.exit_code == 2
+
+
+def test_flags_and_environment_hold_over_another_file(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (root / "trtops.toml").write_text('opa_url = "http://mine"\nhome = "mine"\nexpires = 7\n')
+    monkeypatch.setenv("TRTOPS_ENGINE", "opa")
+    base = with_file(
+        resolve(root, {"environment": "prod"}),
+        b'engine = "embedded"\nenvironment = "dev"\nexpires = 30\n',
+        "main:trtops.toml",
+    )
+    assert base.settings.model_dump(exclude_defaults=True) == {"environment": "prod", "engine": "opa", "expires": 30}
+    assert base.sources["expires"] == "file main:trtops.toml"
+    assert base.sources["engine"] == "environment TRTOPS_ENGINE"
+    assert (base.sources["opa_url"], base.home) == ("default", root / ".trtops")
+    with pytest.raises(InputError, match="unknown setting 'x'") as caught:
+        with_file(base, b"x = 1\n", "main:trtops.toml")
+    assert caught.value.where == "file main:trtops.toml"

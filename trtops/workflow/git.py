@@ -122,6 +122,18 @@ class Git:
             raise Undecided("git cannot list the working tree", where=str(self._root), fix=_FSCK)
         return found
 
+    def tracked(self, path: str) -> bool:
+        """Whether git tracks a path, or anything below it. Where git cannot tell, it may.
+
+        Args:
+            path: relative to the folder.
+        """
+        return self.ask("ls-files", "-z", "--", f":(literal){path}") != b""
+
+    def holds(self, commit: str, other: str) -> bool:
+        """Whether a commit is, or comes from, another one. Where git cannot tell, it does not."""
+        return self.ask("merge-base", "--is-ancestor", other, commit) is not None
+
     def content(self, commit: str, path: str) -> bytes | None:
         """A file of a commit; None where it has none at that path, relative to the folder."""
         return self.ask("cat-file", "blob", f"{commit}:./{path}")

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import datetime as dt
+import os
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
+
+from trtops.settings import ROOT_FILE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -15,10 +19,52 @@ if TYPE_CHECKING:
     from trtops.policy.governance import WaiverDocument
     from trtops.policy.port import PolicySet
     from trtops.policy.verdict import Stage, Verdict
+    from trtops.workflow.git import Git
     from trtops.workflow.workspace import Workspace
 
 _IN_A_ROW = 3
 """After so many failures in a row the engine, not the document, is to blame: nothing more is asked of it."""
+
+
+def set_by(workspace: Workspace, revision: str) -> Workspace:
+    """The workspace with the settings of a git revision in place of the working tree's.
+
+    ``trtops.toml`` chooses who evaluates, for which environment, and where what was remembered lies: whose change is
+    judged chooses none of these. Flags and the environment's variables hold as before.
+
+    Raises:
+        InputError: the revision's settings are wrong.
+        Undecided: git knows no such revision, or tracks files of ``TRTOPS_HOME``.
+    """
+    from trtops.settings import with_file
+    from trtops.workflow.git import Git
+
+    git = Git(workspace.root)
+    content = git.content(git.commit(revision), ROOT_FILE) or b""
+    here = replace(workspace, resolved=with_file(workspace.resolved, content, f"{revision}:{ROOT_FILE}"))
+    _demand_own_memory(here, git)
+    return here
+
+
+def _demand_own_memory(workspace: Workspace, git: Git) -> None:
+    """Refuse what a change brings along as if it had been found here before: what preflight says of a model.
+
+    Raises:
+        Undecided: git tracks it, or a link on the way to it.
+    """
+    from trtops.errors import Undecided
+    from trtops.workflow.preflights import FOLDER
+
+    place = workspace.resolved.home / FOLDER
+    root = os.path.normpath(workspace.root)
+    inside = [path for path in (place, *place.parents) if os.path.normpath(path).startswith(f"{root}{os.sep}")]
+    for path in inside:
+        if (path == place or path.is_symlink()) and git.tracked(os.path.relpath(path, root)):
+            raise Undecided(
+                "git tracks files of TRTOPS_HOME: what is remembered of models may be somebody's invention",
+                where=str(path),
+                fix="take it out (`git rm -r --cached`) and ignore it, or set TRTOPS_HOME to a folder outside",
+            )
 
 
 @contextmanager

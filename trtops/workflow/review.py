@@ -11,7 +11,7 @@ from trtops.errors import InputError, TrtopsError, Undecided
 from trtops.report.checks import Change, CheckReport, Failure, Gone
 from trtops.spec.load import ENGINE_FILE, ENGINES, engine_names
 from trtops.workflow.check import check_all, folders_of, shown
-from trtops.workflow.judge import open_gate
+from trtops.workflow.judge import open_gate, set_by
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence
@@ -46,8 +46,8 @@ def review(
     Args:
         workspace: the repository.
         names: engines by name or folder; none: all of them, or those that the change touches.
-        policies_from: git revision to read policies, data, enforcement and waivers from; None: the working tree. If the
-            working tree's differ, the report says what they would do.
+        policies_from: git revision to read policies, data, enforcement, waivers and settings from; None: the working
+            tree. If the working tree's policies differ, the report says what they would do.
         changed_since: check what differs between the merge base of this revision and the working tree.
 
     Returns:
@@ -55,10 +55,14 @@ def review(
 
     Raises:
         InputError: there is no such engine, or names and a revision are given at once.
-        Undecided: policies cannot be read, or git cannot tell what changed.
+        Undecided: policies cannot be read, or hold the change that they are to judge; git cannot tell what changed.
     """
     if names and changed_since is not None:
         raise InputError("engines and --changed-since exclude each other", fix="leave out one of them")
+    if policies_from is not None:
+        workspace = set_by(workspace, policies_from)
+        if changed_since is not None:
+            _demand_another_s(workspace.root, policies_from, changed_since)
     with open_gate(workspace, policies_from=policies_from) as gate:
         looked = None if changed_since is None else look(workspace, gate.policies, changed_since)
         folders = folders_of(workspace, names) if looked is None else _folders(workspace, looked.affected.engines)
@@ -80,6 +84,25 @@ def review(
         change=looked.change if looked is not None else None,
         proposal=proposal,
     )
+
+
+def _demand_another_s(root: Path, policies_from: str, changed_since: str) -> None:
+    """Refuse policies that are part of the change that they are to judge.
+
+    Raises:
+        Undecided: the revision holds commits that the working tree has and the base has not.
+    """
+    from trtops.workflow.git import Git
+
+    git = Git(root)
+    if git.commit(policies_from) == git.commit(changed_since):
+        return
+    if not git.holds(git.merge_base(changed_since), git.merge_base(policies_from)):
+        raise Undecided(
+            f"{policies_from!r} holds commits of the change since {changed_since!r}, which would judge itself",
+            where=str(root),
+            fix=f"judge by the base: --policies-from {changed_since}",
+        )
 
 
 def _folders(workspace: Workspace, names: Collection[str]) -> tuple[Path, ...]:

@@ -1,0 +1,140 @@
+"""Nobody judges themselves: who evaluates, by what, and who is let pass, is said by the base and never by the change."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.support.actions import git
+from tests.support.changes import check, make_template, privileged, since, subjects, waiver, write
+from tests.support.repository import Repository
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+pytestmark = pytest.mark.service
+
+
+@pytest.fixture(scope="module")
+def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_template(tmp_path_factory.mktemp("template") / "repo")
+
+
+@pytest.fixture
+def repo(template: Path, tmp_path: Path) -> Repository:
+    shutil.copytree(template, tmp_path / "repo", symlinks=True)
+    return Repository(tmp_path / "repo", tmp_path / "repo" / "home")
+
+
+def test_nobody_waives_their_own_change(repo: Repository) -> None:
+    privileged(repo)
+    write(repo.root / "governance" / "waivers" / "mine.yaml", waiver())
+    body = since(repo, code=1)
+    assert subjects(body) == ["tiny"]  # its selector takes no other
+    (effect,) = body["proposal"]["effects"]
+    assert effect["effect"].startswith("spec.server_port_unprivileged would be waived by mine, not deny")
+    assert body["proposal"]["edits"][0].startswith("waiver mine added: spec.server_port_unprivileged of tiny until")
+
+
+def test_a_waiver_of_the_change_itself_counts_once_its_approver_signed_it(repo: Repository) -> None:
+    privileged(repo)
+    write(repo.root / "governance" / "waivers" / "mine.yaml", waiver())
+    said = repo.call("policy", "approve", "mine", "--as", "ann").says(0).out
+    key = re.search(r"key ([0-9a-f]{64})", said)
+    assert key is not None
+    assert "it does not count yet: the key" in said
+    assert "waived_by" not in json.dumps(since(repo, code=1)["verdicts"]).replace('"waived_by": null', "")
+    data = repo.root / "policies" / "data" / "approvals.yaml"
+    member = f"{{key: {key.group(1)}, identity: somebody-else}}"
+    text = data.read_text("utf-8")
+    assert "platform-owners: []" in text
+    write(data, text.replace("platform-owners: []", f"platform-owners: [{member}]"))
+    since(repo, code=1)  # who may approve is said by the base
+    git(repo.root, "add", "policies")
+    git(repo.root, "commit", "-q", "-m", "approvers")
+    body = since(repo, code=0)
+    (finding,) = [
+        finding for verdict in body["verdicts"] for finding in verdict["findings"] if finding["waived_by"] == "mine"
+    ]
+    assert finding["rule"] == "spec.server_port_unprivileged"
+    path = repo.root / "governance" / "waivers" / "mine.yaml"
+    write(path, path.read_text("utf-8").replace("engine: tiny", "engine: '*'"))
+    assert "changed after it was signed" in json.dumps(since(repo, code=1))
+
+
+def test_a_waiver_that_was_merged_counts_and_its_end_is_told(repo: Repository) -> None:
+    write(repo.root / "governance" / "waivers" / "mine.yaml", waiver())
+    privileged(repo)
+    git(repo.root, "add", "-A")
+    git(repo.root, "commit", "-q", "-m", "waived")
+    git(repo.root, "checkout", "-q", "-b", "topic")
+    (repo.root / "governance" / "waivers" / "mine.yaml").unlink()
+    body = since(repo)
+    assert subjects(body) == ["tiny"]
+    assert "spec.server_port_unprivileged would deny, not be waived" in body["proposal"]["effects"][0]["effect"]
+
+
+def judged(repo: Repository, *arguments: str, code: int) -> dict[str, Any]:
+    """As :func:`since`, with the engine left to the settings."""
+    return check(
+        repo, "--changed-since", "main", "--policies-from", "main", *arguments, code=code, TRTOPS_ENGINE="auto"
+    )
+
+
+def test_nobody_chooses_who_judges_their_own_change(repo: Repository) -> None:
+    """A change could name a server that allows everything, or an environment in which everything is allowed."""
+    git(repo.root, "checkout", "-q", "-b", "topic")
+    privileged(repo)
+    write(repo.root / "trtops.toml", 'opa_url = "http://127.0.0.1:9"\nenvironment = "lax"\nhome = "engines/tiny"\n')
+    git(repo.root, "add", "-A")
+    git(repo.root, "commit", "-q", "-m", "mine")
+    body = judged(repo, code=1)
+    assert subjects(body) == ["other", "tiny"]
+    assert {verdict["environment"] for verdict in body["verdicts"]} == {"local"}
+    assert body["errors"] == []
+
+
+def test_the_base_s_settings_hold_though_a_change_takes_them_away(repo: Repository) -> None:
+    write(repo.root / "trtops.toml", 'environment = "prod"\n')
+    git(repo.root, "commit", "-q", "-a", "-m", "settings")
+    git(repo.root, "checkout", "-q", "-b", "topic")
+    write(repo.root / "trtops.toml", "")
+    body = check(repo, "--policies-from", "main", code=2)  # no embedded engine judges for prod
+    assert "demands the engine opa" in body["errors"][0]["what"]
+
+
+def test_what_a_change_claims_to_remember_of_a_model_is_not_believed(repo: Repository) -> None:
+    home = Repository(repo.root, repo.root / "state")
+    check(home, code=0)
+    git(repo.root, "checkout", "-q", "-b", "topic")
+    assert since(home)["errors"] == []
+    git(repo.root, "add", "-f", "state/preflight")
+    body = since(home, code=2)
+    assert "git tracks files of TRTOPS_HOME" in body["errors"][0]["what"]
+    assert "git rm" in body["errors"][0]["fix"]
+    git(repo.root, "rm", "-rfq", "--cached", "state")
+    shutil.move(repo.root / "state", repo.engine / "files")
+    (repo.root / "state").symlink_to("engines/tiny/files")
+    assert since(home)["errors"] == []
+    git(repo.root, "add", "state")
+    assert "git tracks files of TRTOPS_HOME" in since(home, code=2)["errors"][0]["what"]
+
+
+def test_a_revision_that_holds_the_change_does_not_judge_it(repo: Repository) -> None:
+    git(repo.root, "checkout", "-q", "-b", "topic")
+    privileged(repo)
+    shutil.rmtree(repo.root / "policies" / "spec" / "server_port_unprivileged")
+    since(repo, code=1)
+    assert check(repo, "--changed-since", "main", "--policies-from", "HEAD", code=1)["errors"] == []
+    git(repo.root, "commit", "-q", "-a", "-m", "mine")
+    for mine in ("HEAD", "topic"):
+        body = check(repo, "--changed-since", "main", "--policies-from", mine, code=2)
+        assert "holds commits of the change" in body["errors"][0]["what"]
+    git(repo.root, "commit", "-q", "--allow-empty", "-m", "more")
+    check(repo, "--changed-since", "main", "--policies-from", "HEAD^", code=2)
+    check(repo, "--changed-since", "main", "--policies-from", "main", code=1)
+    check(repo, "--changed-since", "HEAD^", "--policies-from", "HEAD^", code=0)

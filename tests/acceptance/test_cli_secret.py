@@ -48,12 +48,61 @@ def test_what_is_sealed_for_others_does_not_open_here(repo: Repository) -> None:
     [
         ("db/password", "", (), "the value is empty"),
         ("db/password", "x", ("--recipient", "AGE-SECRET-KEY-1XYZ"), "not an age public key"),
-        ("../password", "x", (), "cannot seal"),
+        ("../password", "x", (), "not the name of a secret"),
     ],
 )
 def test_a_wrong_secret_is_refused(repo: Repository, path: str, value: str, more: tuple[str, ...], says: str) -> None:
     done = _seal(repo, path, value, *more).says(2, says)
     assert "XYZ" not in done.err
+
+
+def test_a_secret_is_opened_into_a_pipe(repo: Repository) -> None:
+    repo.call("secret", "open", "tiny", "db/password").says(2, "this home has no identity")
+    repo.call("secret", "keygen").says(0)
+    repo.call("secret", "open", "tiny", "db/password").says(2, "there is no secret db/password for tiny in local")
+    _seal(repo, "db/password", VALUE).says(0)
+    assert repo.call("secret", "open", "tiny", "db/password").out == VALUE
+    repo.call("secret", "open", "tiny", "../x").says(2, "not the name of a secret")
+    repo.call("secret", "open", "absent", "db/password").says(2, "absent")
+
+
+RECIPIENTS = """\
+apiVersion: trtops/v1
+kind: Recipients
+environments:
+  local:
+    tiny: [{tiny}]
+    "*": [age1ql3z7hjy54pw3hyww5ayyfg7zqgvc7w3j2elw8zmrj2kg5sfn9aqmcac8p]
+"""
+
+
+def test_recipients_stand_in_a_file_and_rotating_follows_it(repo: Repository) -> None:
+    """Who may open what, by environment and service: reviewed like policies, and held to."""
+    (repo.engine / "runtime.yaml").write_text(RUNTIME)
+    own = repo.call("secret", "keygen").out.strip()
+    other = "age1ql3z7hjy54pw3hyww5ayyfg7zqgvc7w3j2elw8zmrj2kg5sfn9aqmcac8p"
+    recipients = repo.root / "governance" / "recipients.yaml"
+    recipients.write_text(RECIPIENTS.format(tiny=own))
+    _seal(repo, "db/password", VALUE).says(0, own)
+    _seal(repo, "api/token", VALUE).says(0, own)
+    repo.call("secret", "audit", "tiny").says(0, "sealed, and opens here")
+    recipients.write_text(RECIPIENTS.format(tiny=f"{own}, {other}"))
+    repo.call("secret", "audit", "tiny").says(1, "sealed to others than governance/recipients.yaml lists")
+    repo.call("secret", "rotate", "tiny").says(0, "sealed api/token of tiny", "sealed db/password of tiny", other)
+    repo.call("secret", "audit", "tiny").says(0, "sealed, and opens here")
+    assert repo.call("secret", "open", "tiny", "api/token").out == VALUE
+    recipients.write_text(RECIPIENTS.format(tiny=other))
+    repo.call("secret", "rotate", "tiny", "db/password").says(0, other)
+    repo.call("secret", "open", "tiny", "db/password").says(2, "cannot open the secret")
+    repo.call("secret", "rotate", "tiny").says(2, "cannot open the secret")  # who can no more cannot seal anew
+    repo.call("check", "tiny").says(0)  # the file is no stranger to those who read the folder
+
+
+def test_a_wrong_list_of_recipients_is_told_by_its_line(repo: Repository) -> None:
+    recipients = repo.root / "governance" / "recipients.yaml"
+    recipients.write_text(RECIPIENTS.format(tiny="AGE-SECRET-KEY-1QQQQQQQQQQQQQQQQQQQQ"))
+    done = _seal(repo, "db/password", VALUE).says(2, "governance/recipients.yaml:5:12", "age public keys")
+    assert "SECRET-KEY" not in done.err
 
 
 def test_pointers_are_refreshed_where_they_expire(shipped: Repository) -> None:

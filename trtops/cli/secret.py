@@ -1,4 +1,4 @@
-"""Commands on secrets: keygen, seal, audit."""
+"""Commands on secrets: keygen, seal, open, rotate, audit."""
 
 from __future__ import annotations
 
@@ -10,13 +10,14 @@ from trtops.cli.guard import guarded, say
 from trtops.cli.options import EngineArgument, EnvironmentOption
 from trtops.cli.start import style, workspace
 
-secret_app = typer.Typer(help="Secrets: seal, audit.", no_args_is_help=True, rich_markup_mode=None)
+secret_app = typer.Typer(help="Secrets: seal, open, rotate, audit.", no_args_is_help=True, rich_markup_mode=None)
 
 
 def register(app: typer.Typer) -> None:
     """Add the group of this module."""
-    for command in (keygen, seal, audit):
+    for command in (keygen, seal, rotate, audit):
         secret_app.command()(command)
+    secret_app.command("open")(open_)
     app.add_typer(secret_app, name="secret")
 
 
@@ -39,13 +40,16 @@ def seal(
     path: Annotated[str, typer.Argument(metavar="PATH", help="As in secret:PATH, e.g. db/password.")],
     recipient: Annotated[
         list[str] | None,
-        typer.Option("--recipient", "-r", metavar="AGE1…", help="Who may open it (default: this home)."),
+        typer.Option(
+            "--recipient", "-r", metavar="AGE1…", help="Who may open it (default: governance/recipients.yaml)."
+        ),
     ] = None,
     environment: EnvironmentOption = None,
 ) -> int:
     """Seal a value from standard input.
 
-    It is bound to the engine, the environment and the path, signed, and published apart from releases.
+    It is bound to the engine, the environment and the path, signed, and published apart from releases. Who may open it
+    stands in governance/recipients.yaml, by environment and engine; where nobody does, this home may.
     """
     import getpass
     import sys
@@ -53,10 +57,54 @@ def seal(
     from trtops.workflow.secrets import checked_value
     from trtops.workflow.secrets import seal as run
 
-    text = getpass.getpass("value: ") if sys.stdin.isatty() else sys.stdin.read()
+    # Wrapped at once: no frame that an error may pass through holds it in clear.
+    value = checked_value(getpass.getpass("value: ") if sys.stdin.isatty() else sys.stdin.read())
     with workspace({"environment": environment}, quiet=True) as here:
-        recipients = run(here, engine, path, checked_value(text), recipient or ())
+        recipients = run(here, engine, path, value, recipient or ())
         say(f"sealed {path} of {engine} in {here.environment} for {', '.join(recipients)}\n")
+    return 0
+
+
+@guarded
+def open_(
+    engine: EngineArgument,
+    path: Annotated[str, typer.Argument(metavar="PATH", help="As in secret:PATH, e.g. db/password.")],
+    environment: EnvironmentOption = None,
+) -> int:
+    """Print a value, with this home's identity.
+
+    For a pipe: the value and nothing else goes to standard output. A service opens its secrets itself, in memory.
+    """
+    from trtops.workflow.secrets import open_secret
+
+    with workspace({"environment": environment}, quiet=True) as here:
+        value = open_secret(here, engine, path)
+    say(value.get_secret_value())
+    return 0
+
+
+@guarded
+def rotate(
+    engine: EngineArgument,
+    paths: Annotated[list[str] | None, typer.Argument(metavar="[PATH]...", help="Which (default: all of it).")] = None,
+    recipient: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--recipient", "-r", metavar="AGE1…", help="Who may open it (default: governance/recipients.yaml)."
+        ),
+    ] = None,
+    environment: EnvironmentOption = None,
+) -> int:
+    """Seal again, to other recipients.
+
+    With this home's identity, which opens what is sealed now. Whoever is left out still knows what they have opened:
+    change the value as well, with trtops secret seal.
+    """
+    from trtops.workflow.secrets import rotate as run
+
+    with workspace({"environment": environment}, quiet=True) as here:
+        for path, recipients in run(here, engine, paths or (), recipient or ()).items():
+            say(f"sealed {path} of {engine} in {here.environment} anew for {', '.join(recipients)}\n")
     return 0
 
 

@@ -11,12 +11,12 @@ import binascii
 import json
 from typing import TYPE_CHECKING, Any
 
-from pydantic import SecretStr, ValidationError
+from pydantic import SecretBytes, SecretStr, TypeAdapter, ValidationError
 
 from trtops.digest import Value, canonical
 from trtops.errors import Conflict, InputError, TrustError, Unavailable
 from trtops.release import layout
-from trtops.release.documents import SealedSecret
+from trtops.release.documents import SealedSecret, SecretPath
 from trtops.release.envelope import sign, verify
 from trtops.release.keys import private_file
 from trtops.release.snapshot import still_vouched
@@ -45,6 +45,7 @@ class SeenSecret(Value):
 
 REFERENCE = "secret:"
 MAX_SECRET_BYTES = 32_768
+_PATH: TypeAdapter[str] = TypeAdapter(SecretPath)
 _AGAIN = "look who can write to the registry, then seal it again"
 
 
@@ -70,12 +71,12 @@ class Identity:
         """Show the recipient."""
         return f"Identity({self.recipient})"
 
-    def decrypt(self, sealed: bytes) -> bytes | None:
+    def decrypt(self, sealed: bytes) -> SecretBytes | None:
         """The clear bytes; None if this identity cannot open them, or they were altered."""
         import pyrage
 
         try:
-            return bytes(pyrage.decrypt(sealed, [self._identity]))
+            return SecretBytes(bytes(pyrage.decrypt(sealed, [self._identity])))
         except pyrage.DecryptError:
             return None
 
@@ -120,10 +121,7 @@ def seal(
     Raises:
         InputError: no recipient, one that is no age key, a bad name, or a value that is too large.
     """
-    import pyrage
-
-    clear = value.get_secret_value()
-    if len(clear.encode()) > MAX_SECRET_BYTES:
+    if len(value.get_secret_value().encode()) > MAX_SECRET_BYTES:
         raise InputError(f"the value is larger than {MAX_SECRET_BYTES} bytes", where=path)
     names = sorted(set(recipients))
     if not names:
@@ -131,9 +129,7 @@ def seal(
     keys = [_recipient(name, path) for name in names]
     count = generation if generation is not None else max(created, 1)
     # Place and generation are inside as well: whoever moves the document, or numbers it anew, cannot change them there.
-    inside = {"engine": engine, "environment": environment, "path": path, "generation": count, "value": clear}
-    payload = canonical(inside)
-    sealed = base64.b64encode(pyrage.encrypt(payload, keys)).decode()
+    sealed = _sealed({"engine": engine, "environment": environment, "path": path, "generation": count}, value, keys)
     try:
         return SealedSecret(
             engine=engine,
@@ -171,16 +167,27 @@ def open_sealed(secret: SealedSecret, identity: Identity, *, engine: str, enviro
     if clear is None:
         fix = f"seal it again with the recipient {identity.recipient}"
         raise TrustError("this identity cannot open the secret, or the secret was altered", where=where, fix=fix)
-    payload = _payload(clear)
-    place = (payload.get("engine"), payload.get("environment"), payload.get("path"))
-    value = payload.get("value")
-    if place != (engine, environment, path) or not isinstance(value, str):
+    place, generation, value = _payload(clear)
+    if place != (engine, environment, path) or value is None:
         # Mix and match: a value that was sealed for another place (a test's password for production's).
         raise TrustError("the secret was sealed for another place", where=where, fix="seal it for this one")
-    if payload.get("generation") != secret.generation:
+    if generation != secret.generation:
         # Replay: an old value under a new number.
         raise TrustError("the sealed value is of another generation than its document", where=where, fix=_AGAIN)
-    return SecretStr(value)
+    return value
+
+
+def checked_path(path: str) -> str:
+    """The path itself.
+
+    Raises:
+        InputError: it is no name of a secret.
+    """
+    try:
+        return str(_PATH.validate_python(path))
+    except ValidationError:
+        fix = "one to four segments of lower case letters, digits, - and _, e.g. db/password"
+        raise InputError("not the name of a secret", where=path[:80], fix=fix) from None
 
 
 def next_generation(registry: Readable, root: Root, engine: str, path: str, now: int) -> int:
@@ -318,12 +325,24 @@ def _recipient(name: str, path: str) -> Any:  # noqa: ANN401 - pyrage has no typ
         raise InputError("a recipient is not an age public key", where=path, fix="it starts with age1") from None
 
 
-def _payload(clear: bytes) -> dict[str, Any]:
+def _sealed(place: dict[str, Any], value: SecretStr, keys: Sequence[Any]) -> str:
+    """Where the value is in clear: no error of trtops is raised from this frame, whose locals a tracer may keep."""
+    import pyrage
+
+    return base64.b64encode(pyrage.encrypt(canonical({**place, "value": value.get_secret_value()}), keys)).decode()
+
+
+def _payload(clear: SecretBytes) -> tuple[tuple[object, object, object], object, SecretStr | None]:
+    """Place, generation and value of an opened payload, as far as they are there. Raises nothing."""
     try:
-        payload = json.loads(clear)
+        payload = json.loads(clear.get_secret_value())
     except ValueError:  # its message and attributes would hold the value
-        return {}
-    return payload if isinstance(payload, dict) else {}
+        payload = None
+    if not isinstance(payload, dict):
+        return (None, None, None), None, None
+    value = payload.get("value")
+    place = (payload.get("engine"), payload.get("environment"), payload.get("path"))
+    return place, payload.get("generation"), SecretStr(value) if isinstance(value, str) else None
 
 
 def _new_identity() -> bytes:

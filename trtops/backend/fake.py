@@ -66,6 +66,7 @@ class FakeOptions(Value):
         fault_run: the number of the execution that ends in ``fault``: ``segfault`` (SIGSEGV), ``kill`` (SIGKILL),
             ``exit`` (leaves with no word), ``memory`` (as the kernel does when there is none left), ``illegal-address``
             (the device is lost to this process), ``hang`` (never ends), ``freeze`` (the whole process stops).
+        wrong_by: is added to every number of every output.
         engine: what an engine that is built by these options plays, wherever it is loaded, over the options there.
     """
 
@@ -83,6 +84,7 @@ class FakeOptions(Value):
     load_fault: Fault | None = None
     fault_run: Annotated[int, Field(ge=1)] | None = None
     fault: Fault = "segfault"
+    wrong_by: Annotated[float, Field(allow_inf_nan=False)] = 0
     engine: FakeOptions | None = None
 
     def recorded(self) -> dict[str, str]:
@@ -275,7 +277,9 @@ class FakeSession:
         rows = max((array.shape[0] for array in inputs.values() if array.ndim), default=1)
         if cost := self._options.cost_us + self._options.row_cost_us * rows:
             self._sleep(cost / 1e6)
-        return row_sums(inputs, self._inputs, self._outputs)
+        sums = row_sums(inputs, self._inputs, self._outputs)
+        wrong = self._options.wrong_by
+        return {name: (array + wrong).astype(array.dtype) for name, array in sums.items()} if wrong else sums
 
     def close(self) -> None:
         """Run no more. Idempotent."""

@@ -209,13 +209,18 @@ class RemoteEngines:
                 continue
             if self._closed.wait(_AGAIN):
                 return
-            try:
-                self._guide = Guide(self._path)
-            except TrtopsError as error:
-                log.debug("the supervisor is away: %s", error)
-            else:
-                self._learn(self._guide.catalogue)
-                self._connect_ahead(self._guide)
+            with contextlib.suppress(TrtopsError):  # it is still away
+                self._follow(Guide(self._path))
+
+    def _follow(self, guide: Guide) -> None:
+        """The supervisor is there again, or another one."""
+        old, self._guide = self._guide, guide
+        if old is not None:
+            old.close()
+        self._learn(guide.catalogue)
+        self._connect_ahead(guide)
+        if self._closed.is_set():
+            guide.close()
 
     def _connect_ahead(self, guide: Guide) -> None:
         """Connect to workers that are new in the routes, before their first request comes."""

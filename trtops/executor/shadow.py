@@ -111,12 +111,11 @@ class Shadows:
 
     def compare(self, order: Compare) -> None:
         """Compare the copies for an engine from now on."""
-        outputs = next((info.outputs for info in self._engines() if info.name == order.name), ())
         old = self._comparers.pop(order.name, None)
         if old is not None:
             old.close()
             self._keep(old.counts())
-        self._comparers[order.name] = _Comparer(order, outputs)
+        self._comparers[order.name] = _Comparer(order, self._engines)
 
     def _keep(self, counts: Compared) -> None:
         key = counts.name, counts.generation
@@ -233,9 +232,9 @@ def _ignore(reply: Reply) -> None:
 class _Comparer:
     """Compares outputs with what a copied request brought along, in a thread. The request's slot is held meanwhile."""
 
-    def __init__(self, order: Compare, outputs: tuple[TensorInfo, ...]) -> None:
+    def __init__(self, order: Compare, engines: Callable[[], tuple[EngineInfo, ...]]) -> None:
         self._order = order
-        self._outputs = outputs
+        self._engines = engines
         self._compared = self._differing = self._failed = 0
         self._worst = 0.0
         self._answered: SimpleQueue[tuple[Arrays, Callable[[Answer], None], Answer] | None] = SimpleQueue()
@@ -260,7 +259,8 @@ class _Comparer:
             self._failed += 1
             return
         self._compared += 1
-        same, excess = agree(self._outputs, expected, answer.outputs, self._order)
+        outputs = next((info.outputs for info in self._engines() if info.name == self._order.name), ())
+        same, excess = agree(outputs, expected, answer.outputs, self._order)
         self._differing += not same
         self._worst = max(self._worst, excess)
 
@@ -282,11 +282,13 @@ def agree(outputs: tuple[TensorInfo, ...], expected: Arrays, actual: Arrays, rul
     """Whether outputs are the same by a spec's tolerance (:mod:`trtops.accuracy.compare`).
 
     Returns:
-        Whether they are, and the largest excess: how far the worst element is out of tolerance (1: just within; 0:
-        nothing was compared; infinite: an output has another shape or is missing).
+        Whether they are, and the largest excess: how far the worst element is out of tolerance (1: just within;
+        infinite: an output has another shape, or there is none).
     """
     from trtops.accuracy.compare import Tally
 
+    if not outputs:
+        return False, float("inf")
     tally = Tally(rules.atol, rules.rtol, rules.bounds)
     for info in outputs:
         want, have = expected.get(info.name), actual.get(info.name)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from trtops.errors import TrtopsError, Unavailable
 from trtops.transport.client import Client
+from trtops.transport.layout import MIN_OUTPUT_BYTES
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -39,7 +40,7 @@ class Links:
         """
         self._path = path
         self._slots = slots
-        self.usual = input_bytes, output_bytes
+        self.usual = input_bytes, max(output_bytes, MIN_OUTPUT_BYTES)
         self._links: dict[Key, Client] = {}
         self._lock = threading.Lock()
         self._closed = False

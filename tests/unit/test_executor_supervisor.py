@@ -1,0 +1,492 @@
+"""A supervisor with real worker processes: swaps, channels, shadows, and everything that can happen to a process."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+
+from tests.support.fleets import LONG, ONES, Callers, load, opening, share, until
+from trtops.errors import InputError, NotLoadable, Retryable, Unavailable
+from trtops.executor.port import Request, Tolerance
+from trtops.executor.remote import RemoteEngines
+from trtops.executor.supervisor import Supervisor
+from trtops.executor.unit import Pace
+from trtops.spec.engine import Batching, Memory
+from trtops.transport.client import Client
+from trtops.transport.server import Limits
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from trtops.executor.overview import UnitStatus
+
+pytestmark = pytest.mark.service
+
+QUICK = Pace(linger=0.1, settle=None, silence=20.0, run=20.0)
+STRICT = Tolerance(1e-6, 1e-6)
+
+
+@pytest.fixture
+def supervisor(tmp_path: Path) -> Iterator[Supervisor]:
+    made = Supervisor(tmp_path / "s.sock", pace=QUICK)
+    yield made
+    made.close(drain=1)
+
+
+@pytest.fixture
+def remote(supervisor: Supervisor) -> Iterator[RemoteEngines]:
+    made = RemoteEngines(supervisor.path)
+    yield made
+    made.close()
+
+
+def unit(supervisor: Supervisor, name: str = "e", channel: str = "stable") -> UnitStatus:
+    found = [one for one in supervisor.units() if (one.name, one.channel) == (name, channel)]
+    return next((one for one in found if one.state != "draining"), found[0])
+
+
+def pid(supervisor: Supervisor, name: str = "e", channel: str = "stable") -> int:
+    number = unit(supervisor, name, channel).worker
+    return next(worker.pid for worker in supervisor.workers() if worker.number == number)
+
+
+def gone(number: int) -> bool:
+    try:
+        return Path(f"/proc/{number}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    except FileNotFoundError:
+        return True
+
+
+def test_an_engine_serves_from_a_process_of_its_own(
+    supervisor: Supervisor, remote: RemoteEngines, tmp_path: Path
+) -> None:
+    load(supervisor, tmp_path, 1)
+    until(lambda: [info.name for info in remote.engines()] == ["e"])
+    assert remote.engines() is remote.engines()
+    outcome = remote.infer("e", ONES, 2)
+    assert (outcome.outputs["y"].tolist(), outcome.generation) == ([[4.0], [4.0]], 1)
+    (worker,) = supervisor.workers()
+    assert (worker.state, worker.engines) == ("serving", ("e@1",))
+    assert worker.pid not in {0, os.getpid()}
+    assert repr(supervisor).startswith(f"Supervisor(Fleet(e@1[stable, ready, worker {worker.number}]; 1 workers); ")
+    with pytest.raises(InputError, match="no engine 'f' is loaded \\(loaded engines: e\\)"):
+        remote.infer("f", ONES, 2)
+    with pytest.raises(InputError, match="'x'"):
+        remote.infer("e", {"x": np.ones((1, 5), np.float32)}, 1)
+    with Client(supervisor.path, slots=1) as client:  # who knows of no routes gets the worker of the stable engines
+        assert client.infer("e", ONES, 2).generation == 1
+    supervisor.unload("e")
+    until(lambda: supervisor.workers() == () and gone(worker.pid))
+    assert remote.engines() == ()
+    with pytest.raises(InputError, match="no engine 'e' is loaded"):
+        supervisor.unload("e")
+
+
+def test_a_swap_fails_no_request_and_ends_the_old_process(
+    supervisor: Supervisor, remote: RemoteEngines, tmp_path: Path
+) -> None:
+    load(supervisor, tmp_path, 1)
+    old = pid(supervisor)
+    with Callers(remote) as callers:
+        for generation in (2, 3):
+            callers.more()
+            load(supervisor, tmp_path, generation, load_seconds=0.3)
+            callers.more(generation=generation)
+        until(lambda: len(supervisor.workers()) == 1)
+    assert callers.errors == []
+    assert callers.answers.keys() == {1, 2, 3}
+    assert gone(old)
+    assert next(iter(remote.engines())).generation == 3
+
+
+@pytest.mark.parametrize(
+    ("plays", "why"),
+    [
+        ({"load": True}, "told to fail"),
+        ({"load_fault": "segfault"}, "its worker died while it was loaded: it was killed by SIGSEGV"),
+        ({"load_fault": "memory"}, "it was killed by SIGKILL"),
+        ({"load_fault": "exit"}, "it ended with exit code 3"),
+        ({"fail_run": 1}, "told to fail at execution 1"),
+        ({"fault_run": 2, "fault": "segfault"}, "SIGSEGV"),
+    ],
+)
+def test_a_new_engine_that_is_broken_leaves_the_old_one_serving(
+    supervisor: Supervisor, remote: RemoteEngines, tmp_path: Path, plays: dict[str, object], why: str
+) -> None:
+    load(supervisor, tmp_path, 1)
+    with Callers(remote) as callers:
+        callers.more()
+        with pytest.raises(NotLoadable) as caught:
+            load(supervisor, tmp_path, 2, **plays)
+        callers.more()
+    assert why in str(caught.value)
+    assert callers.errors == []
+    assert callers.answers.keys() == {1}
+    until(lambda: len(supervisor.workers()) == 1)
+
+
+def test_a_load_that_never_ends_is_ended(tmp_path: Path) -> None:
+    supervisor = Supervisor(tmp_path / "s.sock", pace=Pace(load=1.0))
+    try:
+        with pytest.raises(NotLoadable, match="it did not load within 1 s"):
+            load(supervisor, tmp_path, 1, load_seconds=100)
+    finally:
+        supervisor.close(drain=0)
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSEGV])
+def test_a_dead_worker_costs_its_own_requests_only_and_for_a_moment(
+    supervisor: Supervisor, remote: RemoteEngines, tmp_path: Path, number: int
+) -> None:
+    load(supervisor, tmp_path, 1)
+    load(supervisor, tmp_path, 1, name="other")
+    with Callers(remote) as callers, Callers(remote, name="other") as others:
+        callers.more()
+        others.more()
+        before = pid(supervisor)
+        os.kill(before, number)
+        until(lambda: unit(supervisor).restarts == 1 and unit(supervisor).state == "ready")
+        callers.more()
+        others.more()
+        assert pid(supervisor) not in {before, pid(supervisor, "other")}
+    assert others.errors == []
+    assert callers.errors
+    assert all(isinstance(error, (Retryable, Unavailable)) for error in callers.errors)
+    assert signal.Signals(number).name in str(unit(supervisor).fault)
+
+
+@pytest.mark.parametrize(
+    ("fault", "why"),
+    [
+        ("segfault", "SIGSEGV"),
+        ("memory", "SIGKILL"),
+        ("exit", "exit code 3"),
+        ("illegal-address", "CUDA error 700"),
+    ],
+)
+def test_a_request_in_flight_gets_a_retryable_error_at_once(
+    supervisor: Supervisor, remote: RemoteEngines, tmp_path: Path, fault: str, why: str
+) -> None:
+    load(supervisor, tmp_path, 1, fault_run=10, fault=fault)
+    for _ in range(10):  # warming up ran it some times
+        began = time.monotonic()
+        try:
+            remote.infer("e", ONES, 2)
+        except Retryable:
+            break
+    else:
+        pytest.fail("the fault did not come")
+    assert time.monotonic() - began < 5.0  # a second, on a machine that has nothing else to do
+    until(lambda: unit(supervisor).restarts == 1)
+    assert why in str(unit(supervisor).fault)
+    until(lambda: unit(supervisor).state == "ready")
+    assert remote.infer("e", ONES, 2).generation == 1
+
+
+def test_a_worker_that_hangs_is_replaced(tmp_path: Path) -> None:
+    supervisor = Supervisor(tmp_path / "s.sock", pace=Pace(silence=1.0, run=1.0, settle=None))
+    remote = RemoteEngines(supervisor.path)
+    try:
+        load(supervisor, tmp_path, 1, fault_run=8, fault="hang")  # one batch never ends
+        assert 0 in [_answers(remote, "k") for _ in range(10)]
+        until(lambda: unit(supervisor).restarts >= 1 and unit(supervisor).state == "ready")
+        assert "a batch of engine e has been running for" in str(unit(supervisor).fault)
+        os.kill(pid(supervisor), signal.SIGSTOP)  # the whole process stands still
+        until(lambda: unit(supervisor).restarts >= 2 and unit(supervisor).state == "ready")
+        assert "no sign of life for" in str(unit(supervisor).fault)
+    finally:
+        remote.close()
+        supervisor.close(drain=0)
+
+
+def test_a_candidate_gets_its_share_by_key_and_moves_up_in_one_write(
+    supervisor: Supervisor, remote: RemoteEngines, tmp_path: Path
+) -> None:
+    load(supervisor, tmp_path, 1)
+    load(supervisor, tmp_path, 2, channel="canary")
+    with Callers(remote, keys=100) as callers:
+        callers.more()
+        assert callers.answers.keys() == {1}  # loaded, and it answers nobody yet
+        supervisor.share("e", {"stable": 80, "canary": 20})
+        until(lambda: unit(supervisor, channel="canary").state == "ready")
+        callers.more(5, generation=2)
+        callers.forget()
+        callers.more(1000)
+        assert 0.1 < share(callers.answers, 2) < 0.3
+        assert all(len(seen) == 1 for seen in callers.by_key.values())  # sticky
+        canary = {key for key, seen in callers.by_key.items() if seen == {2}}
+        supervisor.share("e", {"stable": 40, "canary": 60})
+        callers.more(20, generation=2)
+        callers.forget()
+        callers.more(1000)
+        assert 0.45 < share(callers.answers, 2) < 0.75
+        assert all(callers.by_key[key] == {2} for key in canary & callers.by_key.keys())
+        was = pid(supervisor, channel="canary")
+        supervisor.promote("e", "canary")
+        until(lambda: [one.state for one in supervisor.units()] == ["ready"])
+        callers.forget()
+        callers.more(100)
+        assert callers.answers.keys() == {2}
+        assert pid(supervisor) == was  # it stayed where it was: nothing was loaded
+    assert callers.errors == []
+    with pytest.raises(InputError, match="does not serve in channel canary"):
+        supervisor.promote("e", "canary")
+
+
+def test_a_candidate_that_dies_leaves_its_share_to_the_stable_engine_and_is_given_up(
+    tmp_path: Path,
+) -> None:
+    supervisor = Supervisor(tmp_path / "s.sock", pace=Pace(linger=0.1, deaths=2, settle=None))
+    remote = RemoteEngines(supervisor.path)
+    try:
+        load(supervisor, tmp_path, 1)
+        load(supervisor, tmp_path, 2, channel="canary", fault_run=40, fault="segfault")
+        supervisor.share("e", {"stable": 50, "canary": 50})
+        with Callers(remote) as callers:
+            until(lambda: unit(supervisor, channel="canary").state == "failed")
+            callers.forget()
+            callers.more(200)
+            assert callers.errors == []
+            assert callers.answers.keys() == {1}
+        failed = unit(supervisor, channel="canary")
+        assert (failed.restarts, failed.worker) == (2, 0)
+        assert "SIGSEGV" in str(failed.fault)
+        assert unit(supervisor).restarts == 0
+        supervisor.unload("e", "canary")
+        assert [one.channel for one in supervisor.units()] == ["stable"]
+    finally:
+        remote.close()
+        supervisor.close(drain=0)
+
+
+def test_a_stable_engine_that_dies_leaves_nothing_to_a_candidate_but_its_share(
+    supervisor: Supervisor, remote: RemoteEngines, tmp_path: Path
+) -> None:
+    load(supervisor, tmp_path, 1, load_seconds=0.5)
+    load(supervisor, tmp_path, 2, channel="canary")
+    supervisor.share("e", {"stable": 90, "canary": 10})
+    keys = [f"key-{number}" for number in range(200)]
+    canary = {key for key in keys if remote.infer("e", ONES, 2, key=key).generation == 2}
+    os.kill(pid(supervisor), signal.SIGKILL)
+    until(lambda: unit(supervisor).state != "ready")
+    until(lambda: _answers(remote, next(iter(canary))) == 2)
+    lost = [key for key in keys if key not in canary][:20]
+    assert {_answers(remote, key) for key in lost} <= {0, 1}
+    until(lambda: unit(supervisor).state == "ready")
+    until(lambda: {_answers(remote, key) for key in lost} == {1})
+
+
+def _answers(remote: RemoteEngines, key: str) -> int:
+    """The generation that answers a key; 0: it is told to come again."""
+    try:
+        return remote.infer("e", ONES, 2, key=key).generation
+    except (Unavailable, Retryable):
+        return 0
+
+
+def test_a_shadow_gets_copies_and_differences_are_counted(
+    supervisor: Supervisor, remote: RemoteEngines, tmp_path: Path
+) -> None:
+    load(supervisor, tmp_path, 1)
+    load(supervisor, tmp_path, 2, channel="same", shadowing=STRICT)
+    supervisor.share("e", {"stable": 100}, {"same": 100})
+    with Callers(remote) as callers:
+        until(lambda: _compared(supervisor, "same") >= 50)
+        counts = unit(supervisor, channel="same").shadow
+        assert counts is not None
+        assert (counts.differing, counts.failed) == (0, 0)
+        supervisor.unload("e", "same")
+        load(supervisor, tmp_path, 3, channel="other", shadowing=STRICT, wrong_by=0.5)
+        supervisor.share("e", {"stable": 100}, {"other": 50})
+        until(lambda: _compared(supervisor, "other") >= 50)
+        counts = unit(supervisor, channel="other").shadow
+        assert counts is not None
+        assert counts.differing == counts.compared
+        assert counts.worst > 1000
+        os.kill(pid(supervisor, channel="other"), signal.SIGKILL)  # nobody notices
+        until(lambda: unit(supervisor, channel="other").restarts == 1)
+        until(lambda: unit(supervisor, channel="other").state == "ready")
+        was = _compared(supervisor, "other")
+        until(lambda: _compared(supervisor, "other") > was)
+        callers.more()
+    assert callers.errors == []
+    assert callers.answers.keys() == {1}
+
+
+def _compared(supervisor: Supervisor, channel: str) -> int:
+    counts = unit(supervisor, channel=channel).shadow
+    return counts.compared if counts is not None else 0
+
+
+def test_engines_that_proved_themselves_share_a_process_and_are_parted_when_it_dies(tmp_path: Path) -> None:
+    supervisor = Supervisor(tmp_path / "s.sock", pace=Pace(linger=0.1, settle=0.2))
+    remote = RemoteEngines(supervisor.path)
+    try:
+        for name in "abc":
+            load(supervisor, tmp_path, 1, name=name)
+        with Callers(remote, name="a") as one, Callers(remote, name="c") as other:
+            until(lambda: [worker.engines for worker in supervisor.workers()] == [("a@1", "b@1", "c@1")])
+            one.more()
+            other.more()
+        assert one.errors == other.errors == []
+        os.kill(pid(supervisor, "a"), signal.SIGKILL)
+        until(lambda: all(info.state == "ready" and info.restarts == 1 for info in supervisor.units()))
+        assert len({info.worker for info in supervisor.units()}) == 3
+    finally:
+        remote.close()
+        supervisor.close(drain=0)
+
+
+def test_capacity_for_both_generations_is_checked_before_anything_starts(tmp_path: Path) -> None:
+    supervisor = Supervisor(tmp_path / "s.sock", pace=QUICK, host_memory=100 << 20, device_memory=1 << 30)
+    try:
+        memory = Memory(device_pool="600MiB", pinned_pool="10MiB")
+        load(supervisor, tmp_path, 1, memory=memory)
+        with pytest.raises(
+            NotLoadable, match=r"engine e, generation 2.*600 MiB of memory of device 0, 424 MiB.*generation 1"
+        ):
+            load(supervisor, tmp_path, 2, memory=memory)
+        with pytest.raises(NotLoadable, match="the host's memory"):
+            load(supervisor, tmp_path, 2, memory=Memory(pinned_pool="95MiB"))
+        assert len(supervisor.workers()) == 1
+        load(supervisor, tmp_path, 2, memory=Memory(device_pool="300MiB", pinned_pool="10MiB"))
+        until(lambda: [one.generation for one in supervisor.units()] == [2])
+        load(supervisor, tmp_path, 3, memory=memory)  # what the first held is free again
+    finally:
+        supervisor.close(drain=0)
+
+
+def test_two_devices_share_an_engine_and_one_goes_on_alone(tmp_path: Path) -> None:
+    supervisor = Supervisor(tmp_path / "s.sock", pace=QUICK, devices=("0", "1"))
+    remote = RemoteEngines(supervisor.path)
+    try:
+        load(supervisor, tmp_path, 1, load_seconds=0.5)
+        assert sorted(worker.device for worker in supervisor.workers()) == ["0", "1"]
+        with Callers(remote) as callers:
+            callers.more()
+            for worker in supervisor.workers():
+                environment = Path(f"/proc/{worker.pid}/environ").read_text().split("\0")
+                assert f"CUDA_VISIBLE_DEVICES={worker.device}" in environment
+            os.kill(supervisor.workers()[0].pid, signal.SIGKILL)
+            until(lambda: any(one.state != "ready" for one in supervisor.units()))
+            callers.forget()
+            callers.more(100)
+            assert len([e for e in callers.errors if isinstance(e, Unavailable)]) == 0
+            until(lambda: all(one.state == "ready" for one in supervisor.units()))
+    finally:
+        remote.close()
+        supervisor.close(drain=0)
+
+
+def test_closing_lets_requests_in_flight_finish(supervisor: Supervisor, remote: RemoteEngines, tmp_path: Path) -> None:
+    load(supervisor, tmp_path, 1, cost_us=500_000)
+    workers = [worker.pid for worker in supervisor.workers()]
+    came = threading.Event()
+    outcomes = []
+    for _ in range(3):
+        remote.submit("e", Request(ONES, 2), lambda outcome: (outcomes.append(outcome), came.set()))
+    time.sleep(0.2)
+    supervisor.close(drain=20)
+    until(lambda: len(outcomes) == 3)
+    assert [outcome.error for outcome in outcomes] == [None] * 3
+    assert all(gone(number) for number in workers)
+    assert not supervisor.path.exists()
+    with pytest.raises(Unavailable):
+        remote.infer("e", ONES, 2)
+    with pytest.raises(Unavailable):
+        supervisor.share("e", {"stable": 100})
+    assert supervisor.workers() == ()
+
+
+def test_a_client_finds_the_next_supervisor(tmp_path: Path) -> None:
+    first = Supervisor(tmp_path / "s.sock", pace=QUICK)
+    load(first, tmp_path, 1)
+    remote = RemoteEngines(first.path)
+    assert remote.infer("e", ONES, 2).generation == 1
+    first.close(drain=1)
+    second = Supervisor(tmp_path / "s.sock", pace=QUICK)
+    try:
+        load(second, tmp_path, 2)
+        until(lambda: _answers(remote, "k") == 2)
+    finally:
+        remote.close()
+        second.close(drain=0)
+
+
+def test_users_that_may_not_come_are_refused(tmp_path: Path) -> None:
+    supervisor = Supervisor(tmp_path / "s.sock", limits=Limits(users=frozenset({12345})))
+    try:
+        with pytest.raises(Unavailable, match="may not use this executor"):
+            RemoteEngines(supervisor.path)
+        with pytest.raises(Unavailable, match="another server listens there"):
+            Supervisor(tmp_path / "s.sock")
+    finally:
+        supervisor.close(drain=0)
+
+
+def test_only_artifacts_can_be_loaded(supervisor: Supervisor, tmp_path: Path) -> None:
+    with pytest.raises(NotLoadable, match="only an artifact"):
+        supervisor.load(
+            "e",
+            generation=1,
+            version="1.0.0",
+            digest="d",
+            backend="fake",
+            batching=Batching(),
+            instances=1,
+            open_session=opening(tmp_path).__call__,
+        )
+
+
+def test_a_request_larger_than_usual_gets_a_larger_slot(supervisor: Supervisor, tmp_path: Path) -> None:
+    load(supervisor, tmp_path, 1)
+    remote = RemoteEngines(supervisor.path, slots=4, input_bytes=256, output_bytes=64)
+    try:
+        assert remote.infer("e", ONES, 2).outputs["y"].shape == (2, 1)
+        assert remote.infer("e", {"x": np.ones((8, 4), np.float32)}, 8).outputs["y"].shape == (8, 1)
+        assert repr(remote).count("Client(") == 1
+        many = np.ones((8, 4), np.float32)
+        outcome = RemoteEngines(supervisor.path, slots=4, input_bytes=64, output_bytes=64)
+        assert outcome.infer("e", {"x": many}, 8).outputs["y"].tolist() == [[4.0]] * 8
+        assert repr(outcome).count("Client(") == 2
+        outcome.close()
+    finally:
+        remote.close()
+
+
+ALONE = """
+import sys, time
+from pathlib import Path
+from tests.support.fleets import load
+from trtops.executor.supervisor import Supervisor
+folder = Path(sys.argv[1])
+supervisor = Supervisor(folder / "s.sock")
+load(supervisor, folder, 1)
+print(supervisor.workers()[0].pid, flush=True)
+time.sleep(600)
+"""
+
+
+@pytest.mark.parametrize("hangs", [False, True])
+def test_a_supervisor_that_is_killed_leaves_no_process_behind(tmp_path: Path, *, hangs: bool) -> None:
+    command = [sys.executable, "-c", ALONE, str(tmp_path)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            worker = int(process.stdout.readline())
+            if hangs:
+                os.kill(worker, signal.SIGSTOP)
+            process.send_signal(signal.SIGKILL)
+            process.wait(LONG)
+            until(lambda: gone(worker))
+        finally:
+            process.kill()

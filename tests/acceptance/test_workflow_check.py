@@ -200,6 +200,20 @@ def test_a_pull_request_that_deletes_an_engine(tmp_path: Path) -> None:
     assert re.search(r"second: deleted", job.summary)
 
 
+def test_nothing_of_a_pull_request_is_run(tmp_path: Path) -> None:
+    """`python -m venv` and the like look for modules where they are run."""
+
+    def shadow(root: Path) -> None:
+        open_a_privileged_port(root)
+        for module in ("venv.py", "pip.py", "ensurepip.py", "json.py", "sitecustomize.py", "regorus.py", "yaml.py"):
+            (root / module).write_text(f"open({str(tmp_path / 'pwned')!r}, 'w').close()\n", encoding="utf-8")
+        (root / "trtops" / "__init__.py").write_text(f"open({str(tmp_path / 'pwned')!r}, 'w').close()\n")
+
+    job = run(tmp_path, shadow)
+    assert job.step("Check").code == 1, job.step("Check").out
+    assert not (tmp_path / "pwned").exists()
+
+
 def test_a_pull_request_that_breaks_what_judges_cannot_be_decided(tmp_path: Path) -> None:
     job = run(
         tmp_path, lambda root: replace(root / "governance" / "enforcement.yaml", "level: soft\n", "level: none\n")
@@ -215,7 +229,10 @@ def test_the_workflow_asks_for_no_more_than_it_needs() -> None:
     document = yaml.safe_load(WORKFLOW.read_text(encoding="utf-8"))
     assert document["permissions"] == {}
     assert list(document[True]) == ["pull_request"]  # YAML 1.1 reads `on` as true
+    assert document["env"]["PYTHONSAFEPATH"] == "1"
     (job,) = document["jobs"].values()
+    levels = yaml.safe_load((CHECKOUT / "governance" / "enforcement.yaml").read_text(encoding="utf-8"))
+    assert job["strategy"]["matrix"] == {"environment": list(levels["environments"])}
     assert job["permissions"] == {"contents": "read", "security-events": "write"}
     for step in job["steps"]:
         if "uses" in step:

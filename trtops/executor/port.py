@@ -49,6 +49,7 @@ class Outcome:
         generation: of the engine that answered.
         batch: rows of the batch that it ran in.
         queue_us, compute_us: microseconds it waited and its batch ran.
+        channel: that the request went to.
     """
 
     outputs: Mapping[str, NDArray[np.generic]] = field(default_factory=dict)
@@ -57,6 +58,7 @@ class Outcome:
     batch: int = 0
     queue_us: float = 0.0
     compute_us: float = 0.0
+    channel: str = "stable"
 
 
 @dataclass(frozen=True, slots=True)

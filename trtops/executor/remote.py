@@ -108,7 +108,7 @@ class RemoteEngines:
         need = self._need(engine, request)
         seen = None
         while True:
-            worker = self._worker(engine, request.key)
+            worker, channel = self._seat(engine, request.key)
             try:
                 client = self._links.get(worker, need)
                 call = client.submit(
@@ -117,7 +117,7 @@ class RemoteEngines:
                     request.rows,
                     deadline=request.deadline,
                     priority=request.priority,
-                    done=partial(_deliver, done),
+                    done=partial(_deliver, done, channel),
                 )
             except Unavailable:
                 if worker == seen:
@@ -183,21 +183,21 @@ class RemoteEngines:
 
     # -- routes --------------------------------------------------------------------------------------------------------
 
-    def _worker(self, engine: str, key: str) -> int:
-        """The worker that serves a key now; 0: an executor without workers."""
+    def _seat(self, engine: str, key: str) -> tuple[int, str]:
+        """The worker (0: an executor without workers) and the channel that serve a key now."""
         if self._guide is None:
-            return 0
+            return 0, "stable"
         route = self._guide.routes.get(engine)
         if route is None:
             known = ", ".join(sorted(self._guide.routes)) or "none"
             raise InputError(f"no engine {engine!r} is loaded", fix=f"loaded engines: {known}")
         bucket = bucket_of(key.encode()) if key else bucket_of_number(next(self._numbers))
-        worker = route.worker(bucket)
-        if not worker:
+        seat = route.seat(bucket)
+        if not seat.worker:
             raise Unavailable(
                 f"engine {engine} lost its worker and is being loaded again", fix="send the request again in a moment"
             )
-        return worker
+        return seat.worker, seat.channel
 
     def _watch(self) -> None:
         """Follow routes and catalogue; look for the supervisor when it is gone."""
@@ -281,8 +281,10 @@ _WIDTHS: Final = {
 """Bytes of an element; 8 for any other type."""
 
 
-def _deliver(done: Callable[[Outcome], None], reply: Reply) -> None:
+def _deliver(done: Callable[[Outcome], None], channel: str, reply: Reply) -> None:
+    outcome = Outcome(reply.outputs, reply.error, reply.generation, reply.batch, reply.queue_us, reply.compute_us)
+    outcome.channel = channel
     try:
-        done(Outcome(reply.outputs, reply.error, reply.generation, reply.batch, reply.queue_us, reply.compute_us))
+        done(outcome)
     except Exception:
         log.exception("the callback of a request raised")

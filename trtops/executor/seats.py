@@ -31,7 +31,7 @@ def seats(units: Mapping[str, Sequence[Unit]], weights: Mapping[str, int], comin
         coming: units that get requests in a moment: their seats have no weight, and clients connect to their workers.
     """
     found = _seats(units, weights)
-    announced = [Seat(_COMING | unit.worker, unit.worker, 0, unit.charge.generation) for unit in coming]
+    announced = [_seat(unit, _COMING | unit.worker, 0) for unit in coming]
     return found + announced[: MAX_SEATS - len(found)]
 
 
@@ -55,9 +55,11 @@ def _seats(units: Mapping[str, Sequence[Unit]], weights: Mapping[str, int]) -> l
 
 def _split(units: Sequence[Unit], weight: int) -> list[Seat]:
     share = weight * _PARTS // len(units)
-    return [
-        Seat(identity(unit.charge.channel, unit.device), unit.worker, share, unit.charge.generation) for unit in units
-    ]
+    return [_seat(unit, identity(unit.charge.channel, unit.device), share) for unit in units]
+
+
+def _seat(unit: Unit, place: int, share: int) -> Seat:
+    return Seat(place, unit.worker, share, unit.charge.generation, unit.charge.channel)
 
 
 def identity(channel: str, device: int) -> int:

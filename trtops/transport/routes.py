@@ -40,12 +40,15 @@ COPY_HEADER_BYTES: Final = 64
 
 ENTRY: Final = struct.Struct("<HH")
 """bytes of the engine's name, seats. The name stands at byte 64 of the entry, the seats at byte 128, then buckets."""
-SEAT: Final = struct.Struct("<IIQ")
-"""worker (0: none now), weight (buckets that it holds), generation of the engine there."""
+SEAT: Final = struct.Struct("<IIQH")
+"""worker (0: none now), weight (buckets that it holds), generation of the engine there, bytes of the channel's name.
+The name stands at byte 64 of the seat."""
+SEAT_BYTES: Final = 128
+SEAT_NAME: Final = 64
 MAX_SEATS: Final = 16
 SEATS_AT: Final = 128
 BUCKETS: Final = 1000
-BUCKETS_AT: Final = SEATS_AT + MAX_SEATS * SEAT.size
+BUCKETS_AT: Final = SEATS_AT + MAX_SEATS * SEAT_BYTES
 ENTRY_BYTES: Final = aligned(BUCKETS_AT + BUCKETS)
 MAX_ENGINES: Final = 128
 
@@ -72,12 +75,14 @@ class Seat:
         worker: number of the worker; 0: none now, its requests have to wait for the next one.
         weight: share of the buckets, relative to the other seats'.
         generation: of the engine there.
+        channel: that the engine is in there.
     """
 
     identity: int
     worker: int
     weight: int
     generation: int = 0
+    channel: str = "stable"
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +91,10 @@ class Route:
 
     seats: tuple[Seat, ...]
     table: bytes
+
+    def seat(self, bucket: int) -> Seat:
+        """The seat that holds a bucket."""
+        return self.seats[self.table[bucket]]
 
     def worker(self, bucket: int) -> int:
         """Number of the worker that serves a bucket; 0: none now."""
@@ -189,13 +198,24 @@ def encode_routes(routes: Mapping[str, Route]) -> bytes:
 
 
 def _encode_entry(name: str, route: Route) -> bytes:
-    text = name.encode()
-    if len(text) > NAME_BYTES:
-        raise InputError(f"the engine's name {name!r} has more than {NAME_BYTES} bytes")
+    text = _name(name)
     held = Counter(route.table)
-    seats = b"".join(SEAT.pack(seat.worker, held[number], seat.generation) for number, seat in enumerate(route.seats))
+    seats = b"".join(_encode_seat(seat, held[number]) for number, seat in enumerate(route.seats))
     head = ENTRY.pack(len(text), len(route.seats)).ljust(SEATS_AT - NAME_BYTES, b"\0") + text.ljust(NAME_BYTES, b"\0")
     return ((head + seats).ljust(BUCKETS_AT, b"\0") + route.table).ljust(ENTRY_BYTES, b"\0")
+
+
+def _encode_seat(seat: Seat, buckets: int) -> bytes:
+    text = _name(seat.channel)
+    head = SEAT.pack(seat.worker, buckets, seat.generation, len(text)).ljust(SEAT_NAME, b"\0")
+    return (head + text).ljust(SEAT_BYTES, b"\0")
+
+
+def _name(name: str) -> bytes:
+    text = name.encode()
+    if len(text) > NAME_BYTES:
+        raise InputError(f"the name {name!r} has more than {NAME_BYTES} bytes")
+    return text
 
 
 def decode_routes(copy: bytes) -> dict[str, Route] | None:
@@ -207,11 +227,20 @@ def decode_routes(copy: bytes) -> dict[str, Route] | None:
     routes: dict[str, Route] = {}
     for start in range(0, size, ENTRY_BYTES):
         name_bytes, seats = ENTRY.unpack_from(body, start)
-        name = body[start + SEATS_AT - NAME_BYTES :][:name_bytes].decode("utf-8", "replace")
-        found = [SEAT.unpack_from(body, start + SEATS_AT + number * SEAT.size) for number in range(seats)]
+        name = _text(body, start + SEATS_AT - NAME_BYTES, name_bytes)
+        found = [_decode_seat(body, start + SEATS_AT + number * SEAT_BYTES, number) for number in range(seats)]
         table = body[start + BUCKETS_AT : start + BUCKETS_AT + BUCKETS]
-        routes[name] = Route(tuple(Seat(number, *seat) for number, seat in enumerate(found)), table)
+        routes[name] = Route(tuple(found), table)
     return routes
+
+
+def _decode_seat(body: bytes, start: int, number: int) -> Seat:
+    worker, weight, generation, name_bytes = SEAT.unpack_from(body, start)
+    return Seat(number, worker, weight, generation, _text(body, start + SEAT_NAME, name_bytes))
+
+
+def _text(body: bytes, start: int, size: int) -> str:
+    return body[start : start + min(size, NAME_BYTES)].decode("utf-8", "replace")
 
 
 class Page:

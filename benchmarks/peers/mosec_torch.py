@@ -1,6 +1,6 @@
 """ResNet-50 by torch.compile and CUDA graphs behind mosec, as a user would write it: float32 bytes in and out.
 
-One row a request; mosec puts up to 64 together and waits 2 ms for them. Batches are filled up to the next of four sizes,
+One row a request; mosec puts up to 64 together and waits 2 ms for them. Batches are filled up to one of four sizes,
 since each is compiled and captured by itself. DRY=1 answers zeros and needs no torch.
 """
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from heapq import heappop
+from bisect import bisect_right
+from heapq import heapify, heappop, heapreplace
 from typing import TYPE_CHECKING
 
 from trtops.executor.state import QUEUED, RUNNING, Bucket, Reason, Ticket
@@ -12,15 +13,29 @@ if TYPE_CHECKING:
     from collections import deque
 
 
+def earliest_deadline(bucket: Bucket) -> float:
+    """The earliest deadline of what waits; infinity without one."""
+    line, stragglers = bucket.deadlines, bucket.stragglers
+    while line and line[0].phase != QUEUED:
+        line.popleft()
+    earliest = math.inf
+    if line:
+        earliest = line[0].deadline or 0.0
+    if stragglers:
+        while stragglers and stragglers[0][2].phase != QUEUED:
+            heappop(stragglers)
+        if stragglers and stragglers[0][0] < earliest:
+            return stragglers[0][0]
+    return earliest
+
+
 def latest_start(bucket: Bucket) -> float:
     """When a batch of what waits has to start, so that the earliest deadline is met; infinity without one."""
-    deadlines = bucket.deadlines
-    while deadlines and deadlines[0][2].phase != QUEUED:
-        heappop(deadlines)
-    if not deadlines:
-        return math.inf
+    earliest = earliest_deadline(bucket)
+    if earliest == math.inf:
+        return earliest
     engine = bucket.engine
-    return deadlines[0][0] - engine.cost.bound(min(bucket.rows, engine.policy.max_batch))
+    return earliest - engine.cost.bound(min(bucket.rows, engine.policy.max_batch))
 
 
 def _head(bucket: Bucket, level: deque[Ticket]) -> Ticket | None:
@@ -46,73 +61,93 @@ def oldest(bucket: Bucket) -> float:
 
 def urgency_of(ticket: Ticket, now: float) -> tuple[int, float]:
     """Order of service: the level after ageing, then age. Those that are late come last and do not age."""
-    bucket = ticket.bucket
-    assert bucket is not None  # noqa: S101 - queued tickets have one
-    policy = bucket.engine.policy
     if ticket.late:
-        return policy.priorities, ticket.enqueued
-    if not ticket.priority:
+        return ticket.bucket.engine.policy.priorities, ticket.enqueued
+    priority = ticket.priority
+    if not priority:
         return 0, ticket.enqueued
-    return max(0, ticket.priority - int((now - ticket.enqueued) / policy.ageing)), ticket.enqueued
+    aged = priority - int((now - ticket.enqueued) / ticket.bucket.engine.policy.ageing)
+    return max(0, aged), ticket.enqueued
 
 
-def first_level(bucket: Bucket, now: float) -> deque[Ticket] | None:
-    """The level whose head is served next."""
-    best: deque[Ticket] | None = None
-    best_urgency = (0, 0.0)
-    for level in bucket.levels:
-        if not level:
-            continue
-        head = _head(bucket, level)
-        if head is None:
-            continue
-        urgency = urgency_of(head, now)
-        if best is None or urgency < best_urgency:
-            best, best_urgency = level, urgency
-    return best
+def urgency(bucket: Bucket, now: float) -> tuple[int, float] | None:
+    """Of the request that is served next; None if none waits."""
+    heads = [head for level in bucket.levels if level and (head := _head(bucket, level)) is not None]
+    return min(urgency_of(head, now) for head in heads) if heads else None
 
 
 def reason_of(bucket: Bucket, now: float) -> tuple[Reason, int] | None:
     """Why a bucket is to be released now and with how many rows at most; None: it is not."""
-    policy = bucket.engine.policy
+    engine = bucket.engine
+    policy = engine.policy
     rows = bucket.rows
     if rows >= policy.max_batch:
         return "full", policy.max_batch
-    if bucket.engine.draining:
+    if engine.draining:
         return "drain", policy.max_batch
+    if not policy.delay:
+        return "idle", policy.max_batch
     if now >= oldest(bucket) + policy.delay:
-        return ("delay" if policy.delay > 0 else "idle"), policy.max_batch
-    if now >= latest_start(bucket):
+        return "delay", policy.max_batch
+    if (bucket.deadlines or bucket.stragglers) and now >= latest_start(bucket):
         return "deadline", policy.max_batch
-    reached = [size for size in policy.preferred if size <= rows]
-    return ("preferred", reached[-1]) if reached else None
+    reached = bisect_right(policy.preferred, rows)
+    return ("preferred", policy.preferred[reached - 1]) if reached else None
 
 
 def take(bucket: Bucket, limit: int, now: float) -> tuple[tuple[Ticket, ...], int]:
     """Take the most urgent requests, in order, as long as they fit; a first one that is larger goes alone."""
     filled = [level for level in bucket.levels if level]
-    if len(filled) == 1:
-        return _take_from(bucket, filled[0], limit)
     taken: list[Ticket] = []
     rows = 0
-    while bucket.count:
-        level = first_level(bucket, now)
-        if level is None or (taken and rows + level[0].rows > limit):
-            break
-        ticket = level.popleft()
-        ticket.phase = RUNNING
-        ticket.offset = rows
-        rows += ticket.rows
-        bucket.count -= 1
-        taken.append(ticket)
+    if len(filled) == 1:
+        rows = _take_from(bucket, filled[0], limit, 0, taken)
+    else:
+        rows = _take_mixed(bucket, filled, limit, now, taken)
     bucket.rows -= rows
     return tuple(taken), rows
 
 
-def _take_from(bucket: Bucket, level: deque[Ticket], limit: int) -> tuple[tuple[Ticket, ...], int]:
-    """The same from one level: no urgencies to compare."""
-    taken: list[Ticket] = []
+def _take_mixed(bucket: Bucket, filled: list[deque[Ticket]], limit: int, now: float, taken: list[Ticket]) -> int:
+    """From several levels: the head that is most urgent, again and again; of the others' heads nothing changes."""
     rows = 0
+    heads = [
+        (*urgency_of(head, now), index, level)
+        for index, level in enumerate(filled)
+        if (head := _head(bucket, level)) is not None
+    ]
+    heapify(heads)  # levels of one urgency go by their place
+    while heads:
+        _, _, index, level = heads[0]
+        ticket = level[0]
+        after = rows + ticket.rows
+        if after > limit and taken:
+            break
+        level.popleft()
+        ticket.phase = RUNNING
+        ticket.offset = rows
+        rows = after
+        taken.append(ticket)
+        head = _head(bucket, level)
+        if head is None:
+            heappop(heads)
+            if len(heads) == 1:
+                return _take_from(bucket, heads[0][3], limit, rows, taken)
+        else:
+            heapreplace(heads, (*urgency_of(head, now), index, level))
+    return rows
+
+
+def _take_from(bucket: Bucket, level: deque[Ticket], limit: int, rows: int, taken: list[Ticket]) -> int:
+    """From one level: no urgencies to compare."""
+    if len(level) == bucket.rows and not bucket.dead and not rows:  # requests of one row, as most are
+        pop = level.popleft
+        taken.extend([pop() for _ in range(min(limit, len(level)))])
+        for offset, ticket in enumerate(taken):
+            ticket.phase = RUNNING
+            ticket.offset = offset
+        return len(taken)
+    pop, append = level.popleft, taken.append
     while level:
         ticket = level[0]
         if ticket.phase == QUEUED:
@@ -122,10 +157,8 @@ def _take_from(bucket: Bucket, level: deque[Ticket], limit: int) -> tuple[tuple[
             ticket.phase = RUNNING
             ticket.offset = rows
             rows = after
-            taken.append(ticket)
+            append(ticket)
         else:
             bucket.dead -= 1
-        level.popleft()
-    bucket.count -= len(taken)
-    bucket.rows -= rows
-    return tuple(taken), rows
+        pop()
+    return rows

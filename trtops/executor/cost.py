@@ -19,65 +19,63 @@ _FLAT: Final = 1e-9
 
 
 class Cost:
-    """An online fit of a batch's duration over its rows."""
+    """An online fit of a batch's duration over its rows.
 
-    __slots__ = ("_line", "_n", "_nn", "_nt", "_spread", "_t", "_w", "samples")
+    Attributes:
+        samples: batches that were seen.
+        slope: seconds a row. ``base``: seconds a batch. Both are 0 or above.
+        ceiling: ``base`` and three mean absolute deviations; :meth:`bound` is ``slope * rows + ceiling``.
+    """
+
+    __slots__ = ("_n", "_nn", "_nt", "_spread", "_t", "_w", "base", "ceiling", "samples", "slope")
 
     def __init__(self) -> None:
         """Know nothing: every estimate is 0 until a batch was seen."""
         self.samples = 0
         self._w = self._n = self._t = self._nn = self._nt = 0.0
         self._spread = 0.0
-        self._line: tuple[float, float] | None = None
+        self.slope = self.base = self.ceiling = 0.0
 
     def __repr__(self) -> str:
         """Show the line."""
-        a, b = self.line
-        return f"Cost({a * 1e6:.1f} us/row + {b * 1e6:.1f} us ± {self._spread * 1e6:.1f} us, {self.samples} batches)"
+        return (
+            f"Cost({self.slope * 1e6:.1f} us/row + {self.base * 1e6:.1f} us ± {self._spread * 1e6:.1f} us, "
+            f"{self.samples} batches)"
+        )
 
     def observe(self, rows: int, seconds: float) -> None:
         """Take one batch in."""
-        if self.samples and (not self._flat() or abs(rows * self._w - self._n) < _FLAT * self._n):
+        weight, n = self._w, self._n
+        if weight and (
+            abs(rows * weight - n) < _FLAT * n or self._nn * weight - n * n > _FLAT * max(weight * weight, n * n)
+        ):
             # A first batch of another size says nothing of the spread: there was no line to miss.
-            self._spread = self._spread * _KEEP + abs(seconds - self.estimate(rows)) * (1 - _KEEP)
+            self._spread = self._spread * _KEEP + abs(seconds - self.slope * rows - self.base) * (1 - _KEEP)
         self.samples += 1
-        self._w = self._w * _KEEP + 1.0
-        self._n = self._n * _KEEP + rows
-        self._t = self._t * _KEEP + seconds
-        self._nn = self._nn * _KEEP + rows * rows
-        self._nt = self._nt * _KEEP + rows * seconds
-        self._line = None
+        self._w = weight = weight * _KEEP + 1.0
+        self._n = n = n * _KEEP + rows
+        self._t = t = self._t * _KEEP + seconds
+        self._nn = nn = self._nn * _KEEP + rows * rows
+        self._nt = nt = self._nt * _KEEP + rows * seconds
+        variance = nn * weight - n * n
+        slope = (nt * weight - n * t) / variance if variance > _FLAT * max(weight * weight, n * n) else 0.0
+        base = (t - slope * n) / weight
+        if slope <= 0.0:
+            slope, base = 0.0, t / weight  # one size seen, or no line: the mean for every size
+        elif base < 0.0:
+            slope, base = t / n, 0.0
+        self.slope, self.base = slope, base
+        self.ceiling = base + _SPREADS * self._spread
 
     @property
     def line(self) -> tuple[float, float]:
         """``(a, b)``: seconds a row and seconds a batch, both at or above 0."""
-        if self._line is None:
-            self._line = self._fit()
-        return self._line
-
-    def _flat(self) -> bool:
-        """Whether all batches that count had one size, so that no slope can be told."""
-        mean = self._n / self._w
-        return self._nn / self._w - mean * mean <= _FLAT * max(1.0, mean * mean)
-
-    def _fit(self) -> tuple[float, float]:
-        if not self._w:
-            return 0.0, 0.0
-        mean_n, mean_t = self._n / self._w, self._t / self._w
-        if self._flat():
-            return 0.0, mean_t  # one size seen: its mean for every size
-        variance = self._nn / self._w - mean_n * mean_n
-        slope = (self._nt / self._w - mean_n * mean_t) / variance
-        if slope <= 0.0:
-            return 0.0, mean_t
-        base = mean_t - slope * mean_n
-        return (slope, base) if base >= 0.0 else (mean_t / mean_n, 0.0)
+        return self.slope, self.base
 
     def estimate(self, rows: int) -> float:
         """Expected seconds of a batch of ``rows``."""
-        a, b = self.line
-        return a * rows + b
+        return self.slope * rows + self.base
 
     def bound(self, rows: int) -> float:
         """Seconds that a batch of ``rows`` seldom exceeds: the line and three mean absolute deviations."""
-        return self.estimate(rows) + _SPREADS * self._spread
+        return self.slope * rows + self.ceiling

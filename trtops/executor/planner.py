@@ -10,8 +10,10 @@ released, as soon as a lane of its engine is free,
 - ``preferred``: when a preferred size is reached: the largest one that its rows reach goes, the rest waits on;
 - ``drain``: at once, when its engine is being taken out.
 
-Cost: adding a request and taking it into a batch are O(1) amortised, but for a heap of those that carry a deadline of
-their own. What was cancelled or has expired leaves queues and heaps lazily; they are swept when most of them is dead.
+Cost: adding a request and taking it into a batch are O(1) amortised. Of requests with a deadline of their own only
+those that are due before the one that came before them go on a heap; the timers hold one entry for each bucket, batch
+and engine, not for each request. What was cancelled or has expired leaves queues lazily; they are swept when most of
+them is dead.
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ import math
 from heapq import heapify, heappop, heappush
 from typing import TYPE_CHECKING, Final
 
-from trtops.executor.batch import first_level, latest_start, oldest, reason_of, take, urgency_of
+from trtops.executor.batch import earliest_deadline, latest_start, oldest, reason_of, take, urgency
 from trtops.executor.state import (
     DONE,
     QUEUED,
@@ -45,6 +47,8 @@ _IDLE_BUCKETS: Final = 64
 
 _SLACK: Final = 64
 """Dead entries that a queue or heap may hold before it is looked at."""
+
+_NEVER: Final = math.inf
 
 
 def add_engine(state: State, engine: EngineQueue, lanes: list[int]) -> None:
@@ -79,7 +83,7 @@ def drain_engine(state: State, engine: EngineQueue) -> None:
     """Release what waits in an engine as soon as lanes are free, without regard to delays."""
     engine.draining = True
     for bucket in engine.buckets.values():
-        if bucket.count:
+        if bucket.rows:
             _make_ready(state, bucket)
 
 
@@ -95,8 +99,10 @@ def can_launch(state: State, engine: EngineQueue) -> bool:
 
 def offer(state: State, engine: EngineQueue, shape: Hashable, ticket: Ticket, now: float) -> Reject | None:
     """Queue a ticket, or say why not. ``ticket.rows`` is at most the policy's ``max_batch``."""
-    if engine.queued >= engine.policy.max_size:
+    queued = engine.queued
+    if queued >= engine.bound:
         return Reject(ticket, "queue-full")
+    engine.queued = queued + 1
     bucket = engine.buckets.get(shape)
     if bucket is None:
         bucket = _add_bucket(engine, shape)
@@ -104,19 +110,23 @@ def offer(state: State, engine: EngineQueue, shape: Hashable, ticket: Ticket, no
     ticket.phase = QUEUED
     ticket.enqueued = now
     bucket.levels[ticket.priority].append(ticket)
-    bucket.rows += ticket.rows
-    bucket.count += 1
-    engine.queued += 1
-    state.live += 1
+    bucket.rows = rows = bucket.rows + ticket.rows
     if ticket.deadline is not None:
-        _watch_deadline(state, bucket, ticket)
-    elif engine.policy.timeout:
-        _watch_timeout(state, engine, ticket)
+        _watch_deadline(state, bucket, ticket, ticket.deadline)
+    elif engine.timeout:
+        engine.timeouts.append(ticket)
+        if not engine.armed:
+            _arm_timeouts(state, engine, now + engine.timeout)
     if not bucket.ready:
-        if bucket.rows >= engine.trigger or engine.draining:
-            _make_ready(state, bucket)
-        elif bucket.count == 1 or bucket.deadlines:
+        if rows >= engine.trigger or engine.draining:
+            bucket.ready = True
+            state.ready[bucket] = None
+        elif bucket.due == _NEVER:
             _arm(state, bucket)
+        elif bucket.alarm < _NEVER:  # with more rows the batch takes longer: it has to start earlier
+            start = bucket.alarm - engine.cost.slope * rows - engine.cost.ceiling
+            if start < bucket.due:
+                _set_due(state, bucket, start)
     return None
 
 
@@ -125,7 +135,7 @@ def cancel(state: State, ticket: Ticket) -> bool:
     if ticket.phase == QUEUED:
         _leave(state, ticket)
     elif ticket.phase == RUNNING:
-        state.live -= 1
+        state.flying -= 1
     else:
         return False
     ticket.phase = DONE
@@ -137,7 +147,7 @@ def abandon(state: State, launch: Launch) -> list[Ticket]:
     left = [ticket for ticket in launch.tickets if ticket.phase == RUNNING]
     for ticket in left:
         ticket.phase = DONE
-    state.live -= len(left)
+    state.flying -= len(left)
     return left
 
 
@@ -154,20 +164,23 @@ def finish(state: State, launch: Launch, now: float, seconds: float | None) -> t
     engine.running -= 1
     if seconds is not None:
         engine.cost.observe(launch.rows, seconds)
-        for bucket in engine.buckets.values():
-            if bucket.deadlines and bucket.count and not bucket.ready:
+        for bucket in engine.buckets.values() if engine.timed else ():
+            if bucket.deadlines and bucket.rows and not bucket.ready:
                 _arm(state, bucket)  # the cost is known better now, so is the latest start
-    answer: list[Ticket] = []
-    late: list[Expire] = []
-    for ticket in launch.tickets:
-        if ticket.phase != RUNNING:
-            continue
+    answer = [ticket for ticket in launch.tickets if ticket.phase == RUNNING]
+    for ticket in answer:
         ticket.phase = DONE
-        if ticket.deadline is not None and now > ticket.deadline:
-            late.append(Expire(ticket, "deadline", running=True))
-        else:
-            answer.append(ticket)
-    state.live -= len(answer) + len(late)
+    state.flying -= len(answer)
+    if not launch.timed:
+        return answer, []
+    late = [
+        Expire(ticket, "deadline", running=True)
+        for ticket in answer
+        if ticket.deadline is not None and now > ticket.deadline
+    ]
+    if late:
+        overdue = {id(expired.ticket) for expired in late}
+        answer = [ticket for ticket in answer if id(ticket) not in overdue]
     return answer, late
 
 
@@ -180,12 +193,14 @@ def plan(state: State, now: float) -> list[Action]:
     actions: list[Action] = []
     timers = state.timers
     while timers and timers[0][0] <= now:
-        _fire(state, heappop(timers)[2], now, actions)
+        when, _, owner = heappop(timers)
+        _fire(state, when, owner, now, actions)
+        timers = state.timers
     while True:
         dues = state.dues
         while dues and dues[0][0] <= now:
             due, _, bucket = heappop(dues)
-            if bucket.due == due and bucket.count:
+            if bucket.due == due and bucket.rows:
                 _make_ready(state, bucket)
         chosen = _choose(state, now) if state.ready and state.free else None
         if chosen is None:
@@ -222,82 +237,110 @@ def _has_free_lane(state: State, engine: EngineQueue) -> bool:
 def _add_bucket(engine: EngineQueue, shape: Hashable) -> Bucket:
     buckets = engine.buckets
     if len(buckets) >= _IDLE_BUCKETS:
-        for key in [key for key, bucket in buckets.items() if not bucket.count]:
+        for key in [key for key, bucket in buckets.items() if not bucket.rows]:
             del buckets[key]
     bucket = buckets[shape] = Bucket(engine, shape)
     return bucket
 
 
-def _watch_deadline(state: State, bucket: Bucket, ticket: Ticket) -> None:
-    state.number += 1
-    if len(state.timers) > _SLACK + 4 * state.live:
-        state.timers = [entry for entry in state.timers if _timer_alive(entry[2])]
-        heapify(state.timers)
-    if len(bucket.deadlines) > _SLACK + 4 * bucket.count:
-        bucket.deadlines = [entry for entry in bucket.deadlines if entry[2].phase == QUEUED]
-        heapify(bucket.deadlines)
-    entry = (ticket.deadline or 0.0, state.number, ticket)
-    heappush(state.timers, entry)
-    heappush(bucket.deadlines, entry)
-
-
-def _timer_alive(owner: Ticket | EngineQueue) -> bool:
-    return isinstance(owner, EngineQueue) or owner.phase in (QUEUED, RUNNING)
-
-
-def _watch_timeout(state: State, engine: EngineQueue, ticket: Ticket) -> None:
-    timeouts = engine.timeouts
-    while timeouts and timeouts[0].phase != QUEUED:
-        timeouts.popleft()
-    if len(timeouts) > _SLACK + 4 * engine.queued:
-        alive = [waiting for waiting in timeouts if waiting.phase == QUEUED]
-        timeouts.clear()
-        timeouts.extend(alive)
-    timeouts.append(ticket)
-    if not engine.armed:
-        engine.armed = True
+def _watch_deadline(state: State, bucket: Bucket, ticket: Ticket, deadline: float) -> None:
+    bucket.engine.timed = True
+    line = bucket.deadlines
+    if not line or deadline >= (line[-1].deadline or 0.0):
+        line.append(ticket)
+    else:
         state.number += 1
-        heappush(state.timers, (timeouts[0].enqueued + engine.policy.timeout, state.number, engine))
+        heappush(bucket.stragglers, (deadline, state.number, ticket))
+    if deadline < bucket.alarm:
+        bucket.alarm = deadline
+        _set_timer(state, deadline, bucket)
 
 
-def _fire(state: State, owner: Ticket | EngineQueue, now: float, actions: list[Action]) -> None:
+def _set_timer(state: State, when: float, owner: Bucket | EngineQueue | Launch) -> None:
+    if len(state.timers) >= state.timers_limit:
+        state.timers = [entry for entry in state.timers if _timer_alive(entry[0], entry[2])]
+        heapify(state.timers)
+        state.timers_limit = max(_SLACK, 2 * len(state.timers))
+    state.number += 1
+    heappush(state.timers, (when, state.number, owner))
+
+
+def _timer_alive(when: float, owner: Bucket | EngineQueue | Launch) -> bool:
+    if isinstance(owner, Bucket):
+        return owner.alarm == when
+    return isinstance(owner, EngineQueue) or any(ticket.phase == RUNNING for ticket in owner.tickets)
+
+
+def _arm_timeouts(state: State, engine: EngineQueue, when: float) -> None:
+    engine.armed = True
+    _set_timer(state, when, engine)
+
+
+def _fire(state: State, when: float, owner: Bucket | EngineQueue | Launch, now: float, actions: list[Action]) -> None:
     if isinstance(owner, EngineQueue):
         _fire_timeouts(state, owner, now, actions)
-    elif owner.phase in (QUEUED, RUNNING):
-        _expire(state, owner, "deadline", actions)
+    elif isinstance(owner, Bucket):
+        if owner.alarm == when:
+            _fire_deadlines(state, owner, now, actions)
+    else:
+        _fire_running(state, owner, now, actions)
+
+
+def _fire_deadlines(state: State, bucket: Bucket, now: float, actions: list[Action]) -> None:
+    """Expire what waits beyond its deadline, then set the next alarm."""
+    line, stragglers = bucket.deadlines, bucket.stragglers
+    while (earliest := earliest_deadline(bucket)) <= now:
+        ticket = line.popleft() if line and line[0].deadline == earliest else heappop(stragglers)[2]
+        _expire(state, ticket, "deadline", actions)
+    bucket.alarm = earliest
+    if earliest < _NEVER:
+        _set_timer(state, earliest, bucket)
+
+
+def _fire_running(state: State, launch: Launch, now: float, actions: list[Action]) -> None:
+    """Expire what runs beyond its deadline, then look again at the next one."""
+    following = _NEVER
+    for ticket in launch.tickets:
+        deadline = ticket.deadline
+        if deadline is None or ticket.phase != RUNNING:
+            continue
+        if deadline <= now:
+            _expire(state, ticket, "deadline", actions)
+        elif deadline < following:
+            following = deadline
+    if following < _NEVER:
+        _set_timer(state, following, launch)
 
 
 def _fire_timeouts(state: State, engine: EngineQueue, now: float, actions: list[Action]) -> None:
     timeouts = engine.timeouts
+    engine.armed = False
     while timeouts:
         ticket = timeouts[0]
         if ticket.phase == QUEUED:
-            when = ticket.enqueued + engine.policy.timeout
+            when = ticket.enqueued + engine.timeout
             if when > now:
-                state.number += 1
-                heappush(state.timers, (when, state.number, engine))
+                _arm_timeouts(state, engine, when)
                 return
             if engine.policy.late == "delay":
                 _demote(ticket)
             else:
                 _expire(state, ticket, "timeout", actions)
         timeouts.popleft()
-    engine.armed = False
 
 
 def _demote(ticket: Ticket) -> None:
     """Put a ticket behind all others of its bucket. It leaves its queue when it is at its head: the oldest is."""
-    bucket = ticket.bucket
-    assert bucket is not None  # noqa: S101 - queued tickets have one
-    bucket.levels[ticket.priority].remove(ticket)  # near the head: the oldest of its level times out first
+    levels = ticket.bucket.levels
+    levels[ticket.priority].remove(ticket)  # near the head: the oldest of its level times out first
     ticket.late = True
-    bucket.levels[-1].append(ticket)
+    levels[-1].append(ticket)
 
 
 def _expire(state: State, ticket: Ticket, reason: ExpireReason, actions: list[Action]) -> None:
     running = ticket.phase == RUNNING
     if running:
-        state.live -= 1
+        state.flying -= 1
     else:
         _leave(state, ticket)
     ticket.phase = DONE
@@ -307,22 +350,36 @@ def _expire(state: State, ticket: Ticket, reason: ExpireReason, actions: list[Ac
 def _leave(state: State, ticket: Ticket) -> None:
     """Count a queued ticket out of its bucket; its place in the queue is dead."""
     bucket = ticket.bucket
-    assert bucket is not None  # noqa: S101 - queued tickets have one
+    engine = bucket.engine
     bucket.rows -= ticket.rows
-    bucket.count -= 1
     bucket.dead += 1
-    bucket.engine.queued -= 1
-    state.live -= 1
-    if bucket.dead > _SLACK + bucket.count:
-        for level in bucket.levels:
-            alive = [waiting for waiting in level if waiting.phase == QUEUED and waiting is not ticket]
-            level.clear()
-            level.extend(alive)
-        bucket.dead = 0
-    if not bucket.count:
-        bucket.due = math.inf
+    engine.queued -= 1
+    if bucket.dead > _SLACK and 2 * bucket.dead > sum(map(len, bucket.levels)):
+        ticket.phase = DONE
+        _sweep(bucket)
+    if len(engine.timeouts) > _SLACK + 4 * engine.queued:
+        _sweep_timeouts(engine)
+    if not bucket.rows:
+        bucket.due = bucket.alarm = _NEVER
         bucket.ready = False
         state.ready.pop(bucket, None)
+
+
+def _sweep(bucket: Bucket) -> None:
+    """Forget the dead of a bucket."""
+    for line in (*bucket.levels, bucket.deadlines):
+        alive = [waiting for waiting in line if waiting.phase == QUEUED]
+        line.clear()
+        line.extend(alive)
+    bucket.dead = 0
+    bucket.stragglers = [entry for entry in bucket.stragglers if entry[2].phase == QUEUED]
+    heapify(bucket.stragglers)
+
+
+def _sweep_timeouts(engine: EngineQueue) -> None:
+    alive = [waiting for waiting in engine.timeouts if waiting.phase == QUEUED]
+    engine.timeouts.clear()
+    engine.timeouts.extend(alive)
 
 
 def _make_ready(state: State, bucket: Bucket) -> None:
@@ -333,14 +390,21 @@ def _make_ready(state: State, bucket: Bucket) -> None:
 
 def _arm(state: State, bucket: Bucket) -> None:
     """Note when a bucket that is not ready has to be released."""
-    due = min(oldest(bucket) + bucket.engine.policy.delay, latest_start(bucket))
+    due = oldest(bucket) + bucket.engine.policy.delay
+    if bucket.deadlines or bucket.stragglers:
+        due = min(due, latest_start(bucket))
     if due != bucket.due:
-        bucket.due = due
-        if len(state.dues) > _SLACK + 4 * len(state.engines) * _IDLE_BUCKETS:
-            state.dues = [entry for entry in state.dues if entry[2].due == entry[0]]
-            heapify(state.dues)
-        state.number += 1
-        heappush(state.dues, (due, state.number, bucket))
+        _set_due(state, bucket, due)
+
+
+def _set_due(state: State, bucket: Bucket, due: float) -> None:
+    bucket.due = due
+    if len(state.dues) >= state.dues_limit:
+        state.dues = [entry for entry in state.dues if entry[2].due == entry[0]]
+        heapify(state.dues)
+        state.dues_limit = max(_SLACK, 2 * len(state.dues))
+    state.number += 1
+    heappush(state.dues, (due, state.number, bucket))
 
 
 def _choose(state: State, now: float) -> Bucket | None:
@@ -353,12 +417,9 @@ def _choose(state: State, now: float) -> Bucket | None:
             continue
         if single:
             return bucket
-        level = first_level(bucket, now)
-        if level is None:
-            continue
-        urgency = urgency_of(level[0], now)
-        if best is None or urgency < best_urgency:
-            best, best_urgency = bucket, urgency
+        urgent = urgency(bucket, now)
+        if urgent is not None and (best is None or urgent < best_urgency):
+            best, best_urgency = bucket, urgent
     return best
 
 
@@ -369,18 +430,47 @@ def _release(state: State, bucket: Bucket, now: float) -> Launch | None:
     launch = None
     if why is not None:
         reason, limit = why
+        timed = bool(bucket.deadlines or bucket.stragglers)
         tickets, rows = take(bucket, limit, now)
+        launch = Launch(engine, bucket.shape, _occupy(state, engine), tickets, rows, reason, now, timed)
         engine.queued -= len(tickets)
-        lane = next(number for number in engine.lanes if state.lanes[number])
-        state.lanes[lane] = False
-        state.free -= 1
+        state.flying += len(tickets)
         engine.running += 1
-        launch = Launch(engine, bucket.shape, lane, tickets, rows, reason, now)
-    if bucket.count and (bucket.rows >= engine.trigger or engine.draining) and launch is not None:
-        return launch  # what is left is ready as well
+        if timed:
+            _watch_running(state, bucket, launch)
+        timeouts = engine.timeouts
+        while timeouts and timeouts[0].phase != QUEUED:
+            timeouts.popleft()
+        if bucket.rows and (bucket.rows >= engine.trigger or engine.draining):
+            return launch  # what is left is ready as well
     bucket.ready = False
     del state.ready[bucket]
-    bucket.due = math.inf
-    if bucket.count:
+    bucket.due = _NEVER
+    if bucket.rows:
         _arm(state, bucket)
     return launch
+
+
+def _occupy(state: State, engine: EngineQueue) -> int:
+    lanes = state.lanes
+    for lane in engine.lanes:
+        if lanes[lane]:
+            lanes[lane] = False
+            state.free -= 1
+            return lane
+    raise AssertionError("a batch was chosen with no free lane")
+
+
+def _watch_running(state: State, bucket: Bucket, launch: Launch) -> None:
+    """Deadlines of a batch count on while it runs; those of what is left must not fill up with them."""
+    line = bucket.deadlines
+    alarm = earliest_deadline(bucket)
+    if alarm != bucket.alarm:
+        bucket.alarm = alarm
+        if alarm < _NEVER:
+            _set_timer(state, alarm, bucket)
+    if len(line) + len(bucket.stragglers) > _SLACK + 4 * bucket.count:
+        _sweep(bucket)
+    earliest = min((ticket.deadline for ticket in launch.tickets if ticket.deadline is not None), default=_NEVER)
+    if earliest < _NEVER:
+        _set_timer(state, earliest, launch)

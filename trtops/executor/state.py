@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections import deque
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
 from trtops.executor.cost import Cost
 
@@ -89,14 +89,17 @@ class Ticket:
         priority: its level, 0 the most urgent.
         deadline: monotonic seconds by which it has to be answered; None: the policy's timeout counts.
         payload: whatever the executor wants to find again.
-        enqueued: when it came.
-        bucket: where it waits or waited.
         phase: new, queued, running or done. Done means that its one answer is decided.
         late: it waited too long and was put behind all others.
-        offset: its first row in the batch that it runs in.
+        enqueued: when it came. ``bucket``: where it waits or waited. Both are there from its offer on.
+        offset: its first row in the batch that it runs in; there from its launch on.
     """
 
     __slots__ = ("bucket", "deadline", "enqueued", "late", "offset", "payload", "phase", "priority", "rows")
+
+    bucket: Bucket
+    enqueued: float
+    offset: int
 
     def __init__(self, rows: int = 1, priority: int = 0, deadline: float | None = None, payload: Any = None) -> None:  # noqa: ANN401 - the executor's own
         """Make a ticket that is in no queue yet."""
@@ -104,16 +107,14 @@ class Ticket:
         self.priority = priority
         self.deadline = deadline
         self.payload = payload
-        self.enqueued = 0.0
-        self.bucket: Bucket | None = None
         self.phase = NEW
         self.late = False
-        self.offset = 0
 
     def __repr__(self) -> str:
         """Show where it is."""
         due = "" if self.deadline is None else f", due {self.deadline:.6f}"
-        return f"Ticket({_PHASES[self.phase]}, {self.rows} rows, priority {self.priority}, at {self.enqueued:.6f}{due})"
+        since = f", at {self.enqueued:.6f}" if self.phase != NEW else ""
+        return f"Ticket({_PHASES[self.phase]}, {self.rows} rows, priority {self.priority}{since}{due})"
 
 
 class Bucket:
@@ -121,13 +122,15 @@ class Bucket:
 
     Attributes:
         levels: a queue for each priority; the last one is for those that are late.
-        rows, count: of the requests that wait (those taken back leave the queues later, lazily; ``dead`` of them).
-        deadlines: heap of ``(deadline, number, ticket)``, lazily cleaned.
-        due: when it has to be released at the latest; infinity while nothing waits.
+        rows: of the requests that wait. Those taken back leave the queues later, lazily; ``dead`` of them.
+        deadlines: requests with a deadline, the earliest first, lazily cleaned; ``stragglers`` is a heap of those that
+            came with an earlier one than the request before them: ``(deadline, number, ticket)``.
+        alarm: the earliest deadline that :attr:`State.timers` knows of.
+        due: when it has to be released at the latest; infinity while nothing waits, or while it is ready.
         ready: it is in :attr:`State.ready`.
     """
 
-    __slots__ = ("count", "dead", "deadlines", "due", "engine", "levels", "ready", "rows", "shape")
+    __slots__ = ("alarm", "dead", "deadlines", "due", "engine", "levels", "ready", "rows", "shape", "stragglers")
 
     def __init__(self, engine: EngineQueue, shape: Hashable) -> None:
         """Make an empty bucket."""
@@ -135,9 +138,10 @@ class Bucket:
         self.shape = shape
         self.levels: tuple[deque[Ticket], ...] = tuple(deque() for _ in range(engine.policy.priorities + 1))
         self.rows = 0
-        self.count = 0
         self.dead = 0
-        self.deadlines: list[tuple[float, int, Ticket]] = []
+        self.deadlines: deque[Ticket] = deque()
+        self.stragglers: list[tuple[float, int, Ticket]] = []
+        self.alarm = math.inf
         self.due = math.inf
         self.ready = False
 
@@ -145,6 +149,11 @@ class Bucket:
         """Show what waits."""
         ready = ", ready" if self.ready else ""
         return f"Bucket({self.shape!r}: {self.count} requests, {self.rows} rows{ready})"
+
+    @property
+    def count(self) -> int:
+        """Requests that wait."""
+        return sum(map(len, self.levels)) - self.dead
 
 
 class EngineQueue:
@@ -156,11 +165,14 @@ class EngineQueue:
         armed: :attr:`State.timers` holds an entry for ``timeouts``.
         queued: requests that wait. ``running``: batches on lanes.
         draining: what waits is released at once, nothing new comes.
-        trigger: rows at which a bucket is ready without a look at the clock.
+        timed: requests with deadlines of their own were seen.
+        bound: requests that may wait. ``timeout``: of the policy. ``trigger``: rows at which a bucket is ready without
+            a look at the clock.
     """
 
     __slots__ = (
         "armed",
+        "bound",
         "buckets",
         "cost",
         "draining",
@@ -170,6 +182,8 @@ class EngineQueue:
         "policy",
         "queued",
         "running",
+        "timed",
+        "timeout",
         "timeouts",
         "trigger",
     )
@@ -187,13 +201,16 @@ class EngineQueue:
         self.queued = 0
         self.running = 0
         self.draining = False
+        self.bound = policy.max_size
+        self.timeout = policy.timeout
+        self.timed = False
         smallest = policy.preferred[0] if policy.preferred else policy.max_batch
         self.trigger = smallest if policy.delay > 0 else 0
 
     def __repr__(self) -> str:
         """Show its load."""
         draining = ", draining" if self.draining else ""
-        waiting = [bucket for bucket in self.buckets.values() if bucket.count]
+        waiting = [bucket for bucket in self.buckets.values() if bucket.rows]
         return (
             f"EngineQueue({self.name}: {self.queued} queued, {self.running} running, lanes {self.lanes}"
             f"{draining}, {waiting})"
@@ -207,11 +224,24 @@ class State:
         lanes: whether each lane is free; ``free`` counts those.
         ready: buckets that may be released, in the order in which they became so.
         dues: heap of ``(when, number, bucket)``: when a bucket becomes ready by time.
-        timers: heap of ``(when, number, ticket or engine)``: deadlines, and the oldest timeout of each engine.
-        live: tickets that wait or run.
+        timers: heap of ``(when, number, whose)``: the earliest deadline of a bucket and of a batch that runs, the
+            oldest timeout of an engine.
+        flying: requests that run and are not decided.
+        dues_limit, timers_limit: entries at which the heaps are swept.
     """
 
-    __slots__ = ("dues", "engines", "free", "lanes", "live", "number", "ready", "timers")
+    __slots__ = (
+        "dues",
+        "dues_limit",
+        "engines",
+        "flying",
+        "free",
+        "lanes",
+        "number",
+        "ready",
+        "timers",
+        "timers_limit",
+    )
 
     def __init__(self, lanes: int = 1) -> None:
         """Make a state with this many free lanes."""
@@ -220,8 +250,9 @@ class State:
         self.engines: dict[int, EngineQueue] = {}
         self.ready: dict[Bucket, None] = {}
         self.dues: list[tuple[float, int, Bucket]] = []
-        self.timers: list[tuple[float, int, Ticket | EngineQueue]] = []
-        self.live = 0
+        self.timers: list[tuple[float, int, Bucket | EngineQueue | Launch]] = []
+        self.dues_limit = self.timers_limit = 128
+        self.flying = 0
         self.number = 0
 
     def __repr__(self) -> str:
@@ -229,14 +260,19 @@ class State:
         lanes = "".join("." if free else "#" for free in self.lanes)
         return f"State(lanes [{lanes}], {self.live} live, {list(self.engines.values())})"
 
+    @property
+    def live(self) -> int:
+        """Requests that wait or run."""
+        return self.flying + sum(engine.queued for engine in self.engines.values())
 
-@dataclass(frozen=True, slots=True)
-class Launch:
+
+class Launch(NamedTuple):
     """Run these tickets together on this lane.
 
     Attributes:
         reason: why the batch was released now.
         at: when.
+        timed: some of them may have deadlines.
     """
 
     engine: EngineQueue
@@ -246,18 +282,17 @@ class Launch:
     rows: int
     reason: Reason
     at: float
+    timed: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Reject:
+class Reject(NamedTuple):
     """Refuse this ticket at the door."""
 
     ticket: Ticket
     reason: RejectReason
 
 
-@dataclass(frozen=True, slots=True)
-class Expire:
+class Expire(NamedTuple):
     """Answer this ticket with an error now: its time is over. ``running``: its batch runs; drop what comes of it."""
 
     ticket: Ticket
@@ -265,8 +300,7 @@ class Expire:
     running: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Wait:
+class Wait(NamedTuple):
     """Nothing more to do before ``until``, unless something happens."""
 
     until: float

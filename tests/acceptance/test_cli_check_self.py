@@ -66,6 +66,79 @@ def test_a_waiver_of_the_change_itself_counts_once_its_approver_signed_it(repo: 
     assert "changed after it was signed" in json.dumps(since(repo, code=1))
 
 
+def signed_waiver(repo: Repository, identity: str = "somebody-else") -> Path:
+    """A waiver of what the working tree breaks, signed by a key that the base knows."""
+    path = repo.root / "governance" / "waivers" / "mine.yaml"
+    write(path, waiver())
+    key = re.search(r"key ([0-9a-f]{64})", repo.call("policy", "approve", "mine", "--as", "ann").says(0).out)
+    assert key is not None
+    data = repo.root / "policies" / "data" / "approvals.yaml"
+    member = f"{{key: {key[1]}, identity: {identity}}}"
+    text = data.read_text("utf-8").replace("platform-owners: []", f"somebody-else: [{member}]\n  platform-owners: []")
+    write(data, text)
+    git(repo.root, "commit", "-q", "-m", "approvers", "--", "policies")
+    return path
+
+
+def test_a_waiver_that_was_taken_away_counts_no_more_though_it_is_signed(repo: Repository) -> None:
+    path = signed_waiver(repo)
+    text = path.read_text("utf-8")
+    git(repo.root, "add", "governance")
+    git(repo.root, "commit", "-q", "-m", "waived")
+    git(repo.root, "rm", "-q", "governance/waivers/mine.yaml")
+    git(repo.root, "commit", "-q", "-m", "no more")
+    git(repo.root, "checkout", "-q", "-b", "topic")
+    privileged(repo)
+    write(path.with_name("again.yaml"), f"# brought back\n{text}")
+    said = json.dumps(since(repo, code=1)["verdicts"])
+    assert "it was merged once and taken away again by " in said
+    assert '"waived_by": "again"' not in said
+
+
+def test_a_shallow_clone_cannot_tell_what_was_taken_away(repo: Repository, tmp_path: Path) -> None:
+    signed_waiver(repo)
+    git(repo.root, "commit", "-q", "--allow-empty", "-m", "more")
+    git(tmp_path, "clone", "-q", "--depth", "1", f"file://{repo.root}", "shallow")
+    shallow = Repository(tmp_path / "shallow", tmp_path / "home")
+    privileged(shallow)
+    shutil.copytree(repo.root / "governance" / "waivers", shallow.root / "governance" / "waivers")
+    assert "the clone is shallow" in json.dumps(check(shallow, "--policies-from", "HEAD", code=1)["verdicts"])
+
+
+def test_who_wrote_the_change_does_not_sign_its_waiver(repo: Repository) -> None:
+    signed_waiver(repo, identity="Test@example.org")  # who commits in these tests
+    git(repo.root, "checkout", "-q", "-b", "topic")
+    git(repo.root, "add", "governance")
+    git(repo.root, "commit", "-q", "-m", "the waiver alone")
+    privileged(repo)
+    since(repo, code=0)
+    git(repo.root, "commit", "-q", "-a", "-m", "the change")
+    assert "test@example.org wrote the change and signed it" in json.dumps(since(repo, code=1)["verdicts"])
+
+
+@pytest.mark.parametrize("how", ["flow", "end", "windows", "start"])
+def test_a_file_that_takes_no_signature_is_left_as_it_is(repo: Repository, how: str) -> None:
+    import yaml
+
+    path = repo.root / "governance" / "waivers" / "mine.yaml"
+    text = {
+        "flow": yaml.safe_dump(yaml.safe_load(waiver()), default_flow_style=True),
+        "end": f"{waiver()}...\n",
+        "windows": waiver().replace("\n", "\r\n"),
+        "start": f"---\n{waiver().rstrip()}",
+    }[how]
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(text.encode())
+    if how in ("flow", "end"):
+        repo.call("policy", "approve", "mine", "--as", "ann").says(2, "cannot take a signature", "`key: value` lines")
+        assert path.read_bytes() == text.encode()
+    else:
+        for _ in range(2):
+            repo.call("policy", "approve", "mine", "--as", "ann").says(0, "signed governance/waivers/mine.yaml")
+        assert path.read_bytes().startswith(text.encode())
+        assert path.read_bytes().count(b"signature:") == 1
+
+
 def test_a_waiver_that_was_merged_counts_and_its_end_is_told(repo: Repository) -> None:
     write(repo.root / "governance" / "waivers" / "mine.yaml", waiver())
     privileged(repo)

@@ -13,6 +13,7 @@ from trtops.errors import Location, Undecided
 from trtops.policy.embedded import EmbeddedEngine
 from trtops.policy.engines import find_opa, open_engine
 from trtops.policy.gate import Gate, Subject
+from trtops.policy.governance import parse_waiver
 from trtops.policy.loader import load_policies
 from trtops.release.keys import Signer
 from trtops.release.waivers import refusal, sign_waiver, with_signature
@@ -295,6 +296,43 @@ def test_a_waiver_that_is_not_merged_counts_by_its_approvers_key(
     assert verdict.decision == decision
     assert [finding.rule for finding in said(verdict)] == (["governance.waiver_unapproved"] if says else [])
     assert all(says in finding.message for finding in said(verdict))
+
+
+@pytest.mark.parametrize(
+    ("owner", "groups", "counts"),
+    [
+        ("team-a", {"team-b": ["ann@example.org"]}, True),
+        ("Ann@Example.org", {"team-b": ["ann@example.org"]}, False),
+        ("ann", {"team-b": ["ann@example.org"]}, False),
+        ("Ann <ann@example.org>", {"team-b": ["ann@example.org"]}, False),
+        ("ann@example.org\u200b", {"team-b": ["ann@example.org"]}, False),
+        ("\uff41\uff4e\uff4e@example.org", {"team-b": ["ann@example.org"]}, False),
+        ("anna@example.org", {"team-b": ["ann@example.org"]}, True),
+        ("team-a", {"team-b": ["ann@example.org"], "team-a": ["ann@example.org"]}, False),  # of the group that owns it
+        (
+            "ann@example.org",
+            {"team-b": ["a.smith@example.org"], "other": ["ann@example.org"]},
+            False,
+        ),  # by another name
+    ],
+)
+def test_nobody_signs_for_what_they_own(owner: str, groups: dict[str, list[str]], counts: bool) -> None:
+    key = Signer.generate()
+    text = WAIVER.replace("owner: team-a", f'owner: "{owner}"')
+    waiver = parse_waiver(text.encode(), "w.yaml", "w.yaml", ["spec.workspace_bounded"]).document
+    assert waiver is not None
+    signed = waiver.model_copy(update={"signature": sign_waiver(waiver, key)})
+    members = {group: [{"key": key.key_id, "identity": name} for name in names] for group, names in groups.items()}
+    reason = refusal(signed, {"groups": members})
+    assert reason == (None if counts else f"{owner} owns it and signed it")
+
+
+@pytest.mark.parametrize("approver", ["Team-A", "team-a\u200b", "\uff54\uff45\uff41\uff4d-a", "team -a"])
+def test_an_owner_approves_under_no_other_spelling(tmp_path: Path, approver: str) -> None:
+    text = WAIVER.replace("approver: team-b", f'approver: "{approver}"')
+    (verdict,) = judge(waivers(repository(tmp_path), big=text), large())
+    assert verdict.decision == "deny"
+    assert "its owner approved it" in said(verdict)[0].message
 
 
 def test_a_waiver_neither_merged_nor_signed_lets_nothing_pass(tmp_path: Path) -> None:

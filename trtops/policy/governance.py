@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import datetime as dt
 import re
+import unicodedata
 from dataclasses import dataclass
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
@@ -33,6 +34,8 @@ RuleId = Annotated[str, StringConstraints(pattern=r"^(source|spec|evidence|relea
 Text = Annotated[str, StringConstraints(min_length=1, max_length=2000, pattern=r"\S")]
 Day = Annotated[str, StringConstraints(pattern=r"^\d{4}-\d{2}-\d{2}$")]
 _Model = TypeVar("_Model", bound=Value)
+
+_ADDRESS = re.compile(r"[^\s<>@,;]+@[^\s<>@,;]+")
 
 _MISSING = "a field that is needed is missing"
 _UNKNOWN = "unknown key"
@@ -276,11 +279,32 @@ def _defect(waiver: WaiverDocument, document: Document) -> Defect | None:
             document.locate(("expires",)),
             f"let it expire from 0 to {MAX_WAIVER_DAYS} days after `granted`",
         )
-    if waiver.owner.strip().casefold() == waiver.approver.strip().casefold():
+    if same_person(waiver.owner, waiver.approver):
         return Defect(
             "invalid", "its owner approved it", document.locate(("approver",)), "have somebody else approve it"
         )
     return None
+
+
+def same_person(one: str, other: str) -> bool:
+    """Whether two spellings name the same person or group.
+
+    Case, width, white space and characters that nobody sees tell nobody apart; ``Ann <ann@example.org>`` is
+    ``ann@example.org``, and so is ``ann``.
+    """
+    names = (_folded(one), _folded(other))
+    if names[0] == names[1]:
+        return True
+    addresses = [{_folded(address) for address in _ADDRESS.findall(text)} for text in (one, other)]
+    if addresses[0] and addresses[1]:
+        return bool(addresses[0] & addresses[1])
+    bare, full = names if addresses[1] else names[::-1], addresses[1] or addresses[0]
+    return any(address.startswith(f"{bare[0]}@") for address in full)
+
+
+def _folded(text: str) -> str:
+    seen = (mark for mark in unicodedata.normalize("NFKC", text) if unicodedata.category(mark)[0] not in "CZ")
+    return unicodedata.normalize("NFKC", "".join(seen).casefold())
 
 
 def _day(text: str) -> dt.date | None:

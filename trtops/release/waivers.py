@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
-from trtops.policy.governance import WaiverSignature
+from trtops.policy.governance import WaiverSignature, same_person
 from trtops.release.root import PublicKey
 
 if TYPE_CHECKING:
@@ -39,6 +39,8 @@ def with_signature(text: str, signature: WaiverSignature) -> str:
 def refusal(waiver: WaiverDocument, approvals: Mapping[str, Any]) -> str | None:
     """Why a signed waiver does not count; None where its approver's key signed it as it stands.
 
+    Nobody signs for what they own: not by another key, under another spelling, or as one of the group that owns it.
+
     Args:
         waiver: the document.
         approvals: the data file ``approvals.yaml`` that judges: of the base revision on a pull request.
@@ -48,21 +50,32 @@ def refusal(waiver: WaiverDocument, approvals: Mapping[str, Any]) -> str | None:
     key = PublicKey(public=waiver.signature.public)
     if not _holds(key, waiver.signature.value, waiver.signed_bytes()):
         return "its signature does not hold: it was changed after it was signed"
-    holders = dict(_holders(approvals, waiver.approver))
-    if key.key_id not in holders:
+    if key.key_id not in set(_keys_of(waiver.approver, approvals)):
         return f"the key {key.key_id[:12]} that signed it is none of {waiver.approver} in policies/data/approvals.yaml"
-    if holders[key.key_id].casefold() == waiver.owner.strip().casefold():
-        return f"{waiver.owner} owns it and signed it"
+    for name in names_of(key.key_id, approvals):
+        if same_person(name, waiver.owner):
+            return f"{waiver.owner} owns it and signed it"
     return None
 
 
-def _holders(approvals: Mapping[str, Any], approver: str) -> Iterator[tuple[str, str]]:
-    """Key id and person of all who may sign as an approver: a person's name, or the name of a group."""
+def names_of(key_id: str, approvals: Mapping[str, Any]) -> tuple[str, ...]:
+    """All that a key signs for: whoever holds it, by every name, and the groups that list it."""
+    listed = [(group, member["identity"]) for group, member in _members(approvals) if member["key"] == key_id]
+    return tuple(dict.fromkeys(name for pair in listed for name in pair))
+
+
+def _keys_of(approver: str, approvals: Mapping[str, Any]) -> Iterator[str]:
+    """Keys of all who may sign as an approver: a person's name, or the name of a group."""
     wanted = approver.strip().casefold()
+    for group, member in _members(approvals):
+        if wanted in (group.casefold(), member["identity"].strip().casefold()):
+            yield member["key"]
+
+
+def _members(approvals: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, str]]]:
     for group, members in approvals.get("groups", {}).items():
         for member in members:
-            if wanted in (group.casefold(), member["identity"].strip().casefold()):
-                yield member["key"], member["identity"].strip()
+            yield group, member
 
 
 def _holds(key: PublicKey, signature: str, signed: bytes) -> bool:

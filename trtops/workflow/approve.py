@@ -79,11 +79,11 @@ def approve_waiver(workspace: Workspace, name: str, key: str) -> ApprovedWaiver:
         key: as for :func:`approve`.
 
     Raises:
-        InputError: there is no such waiver, or it is none.
+        InputError: there is no such waiver, or it is none, or no signature can be put into its file.
         StorageError, TrustError: its file or the key's cannot be used.
         Undecided: the policies cannot be read.
     """
-    from trtops.policy.governance import WAIVER_FOLDER
+    from trtops.policy.governance import WAIVER_FOLDER, parse_waiver
     from trtops.policy.loader import load_policies
     from trtops.release.waivers import APPROVALS, refusal, sign_waiver, with_signature
     from trtops.store import write_durably
@@ -105,8 +105,12 @@ def approve_waiver(workspace: Workspace, name: str, key: str) -> ApprovedWaiver:
     signature = sign_waiver(found.document, signer)
     path = workspace.root / WAIVER_FOLDER / f"{stem}.yaml"
     text = policies.files[f"{WAIVER_FOLDER}/{stem}.yaml"].decode()
-    write_durably(path, [with_signature(text, signature).encode()])
     signed = found.document.model_copy(update={"signature": signature})
+    content = with_signature(text, signature).encode()
+    if parse_waiver(content, path.name, found.label, [signed.rule]).document != signed:
+        fix = "write it as `key: value` lines, with `signature` at its end or nowhere"
+        raise InputError("the file cannot take a signature as it is written", where=found.label, fix=fix)
+    write_durably(path, [content])
     return ApprovedWaiver(path, signer.key_id, refusal(signed, policies.data.get(APPROVALS, {})))
 
 

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
 
     from trtops.errors import TrtopsError
     from trtops.policy.gate import Gate, Subject
-    from trtops.policy.governance import WaiverDocument
-    from trtops.policy.port import PolicySet
     from trtops.policy.verdict import Stage, Verdict
     from trtops.workflow.git import Git
     from trtops.workflow.workspace import Workspace
@@ -81,11 +79,16 @@ def open_gate(workspace: Workspace, *, policies_from: str | None = None) -> Iter
     from trtops.policy.engines import open_engine
     from trtops.policy.gate import Gate
     from trtops.policy.loader import load_policies, with_proposed
+    from trtops.workflow.consent import Past, refusal
+    from trtops.workflow.git import Git
 
     settings = workspace.resolved.settings
     policies = load_policies(workspace.root, revision=policies_from)
-    if policies.merged:
+    past = None
+    if policies_from is not None:
         policies = with_proposed(policies, workspace.root)
+        git = Git(workspace.root)
+        past = Past(git, git.commit(policies_from))
     engine = open_engine(
         policies,
         environment=workspace.environment,
@@ -96,16 +99,9 @@ def open_gate(workspace: Workspace, *, policies_from: str | None = None) -> Iter
     )
     try:
         today = dt.datetime.fromtimestamp(workspace.clock(), tz=dt.timezone.utc).date()
-        yield Gate(policies, engine, workspace.environment, today, refusal=partial(_refusal, policies))
+        yield Gate(policies, engine, workspace.environment, today, refusal=partial(refusal, policies, past))
     finally:
         engine.close()
-
-
-def _refusal(policies: PolicySet, waiver: WaiverDocument) -> str | None:
-    """Why a signed waiver does not count, by who may approve in the policies that judge."""
-    from trtops.release.waivers import APPROVALS, refusal
-
-    return refusal(waiver, policies.data.get(APPROVALS, {}))
 
 
 def judge_each(

@@ -113,7 +113,7 @@ def serve(port: int, cost: float) -> None:
 
     from trtops.executor.executor import Executor
     from trtops.serve.observe import ExecutorMeter
-    from trtops.serve.server import SWITCH_INTERVAL, HttpServer
+    from trtops.serve.ports import SWITCH_INTERVAL, HttpServer
     from trtops.spec.engine import Batching
 
     sys.setswitchinterval(SWITCH_INTERVAL)

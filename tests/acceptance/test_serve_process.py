@@ -85,8 +85,8 @@ def start(home: Path, *arguments: str) -> subprocess.Popen[str]:
 
 
 @contextmanager
-def server(home: Path, cost: float = 0.0) -> Iterator[Running]:
-    process = start(home, "0", str(cost))
+def server(home: Path, cost: float = 0.0, **changes: Any) -> Iterator[Running]:
+    process = start(home, "0", str(cost), json.dumps(changes))
     assert process.stdout is not None
     assert process.stderr is not None
     with process, selectors.DefaultSelector() as selector:

@@ -1,10 +1,11 @@
 """A server process for tests: real ports, agent, registry folder, store and keys; engines that add up rows.
 
-python -m tests.support.serve_main HOME PORT [batch seconds]
+python -m tests.support.serve_main HOME PORT [batch seconds] [changes of the settings, as JSON]
 """
 
 from __future__ import annotations
 
+import json
 import sys
 import time
 from pathlib import Path
@@ -46,9 +47,9 @@ class Adder:
         return FunctionSession(side.inputs, side.outputs, add)
 
 
-def main(home: Path, port: int, cost: float) -> int:
+def main(home: Path, port: int, cost: float, changes: dict[str, Any]) -> int:
     duty = Duty("dev", ("cls",), load_root(home / "root.json"), poll=0.2)
-    settings = ServeSettings(duty, home / "agent", port=port, control_port=0, ready_json=True, drain=20)
+    settings = ServeSettings(duty, home / "agent", port=port, control_port=0, ready_json=True, drain=20, **changes)
     with mock.patch("trtops.backend.select.backend", return_value=Adder(cost)):
         registry = FileRegistry(home / "registry", "dev", interval=0.05)
         return run(settings, registry=registry, store=Store(home / "store"))
@@ -56,7 +57,8 @@ def main(home: Path, port: int, cost: float) -> int:
 
 if __name__ == "__main__":
     try:
-        sys.exit(main(Path(sys.argv[1]), int(sys.argv[2]), float(sys.argv[3]) if len(sys.argv) > 3 else 0.0))
+        more = [float(sys.argv[3]) if len(sys.argv) > 3 else 0.0, json.loads(sys.argv[4]) if len(sys.argv) > 4 else {}]
+        sys.exit(main(Path(sys.argv[1]), int(sys.argv[2]), *more))
     except TrtopsError as error:
         sys.stderr.write(f"{error}\n")
         sys.exit(error.exit_code)

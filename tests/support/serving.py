@@ -19,7 +19,7 @@ import numpy as np
 
 from trtops.errors import Cancelled, InputError, Overloaded, Unavailable
 from trtops.executor.port import EngineInfo, Outcome
-from trtops.serve.server import HttpServer
+from trtops.serve.ports import HttpServer
 from trtops.tensor import TensorInfo
 
 if TYPE_CHECKING:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from enum import Enum
 from pathlib import Path
 from typing import Annotated
 
@@ -10,6 +11,14 @@ import typer
 from trtops.cli.guard import guarded, say
 from trtops.cli.options import EngineArgument, EnvironmentOption, JsonOption
 from trtops.cli.start import workspace
+
+
+class LogFormat(str, Enum):
+    """How the log is written."""
+
+    TEXT = "text"
+    JSON = "json"
+
 
 DEFAULT_URL = "http://127.0.0.1:8000"
 
@@ -45,6 +54,21 @@ def serve(
         list[str] | None,
         typer.Option("--accepts", metavar="ENGINE=VERSION", help="Interface that clients need: same major, not older."),
     ] = None,
+    front_ends: Annotated[
+        int,
+        typer.Option(
+            "--front-ends", metavar="N", help="Processes for HTTP and gRPC; 0: the server's own.", min=0, max=64
+        ),
+    ] = 0,
+    grpc_port: Annotated[
+        int | None, typer.Option("--grpc-port", help="Also serve gRPC, here; 0: a free port.", min=0, max=65535)
+    ] = None,
+    grpc_control_port: Annotated[
+        int | None,
+        typer.Option("--grpc-control-port", help="gRPC with control calls, on loopback.", min=0, max=65535),
+    ] = None,
+    otel: Annotated[bool, typer.Option("--otel", help="Send spans by OTLP, as OTEL_… variables say.")] = False,
+    log_format: Annotated[LogFormat, typer.Option("--log-format", help="Of the log, on stderr.")] = LogFormat.TEXT,
     ready_json: Annotated[bool, typer.Option("--ready-json", help="Write the ready line as JSON.")] = False,
 ) -> int:
     """Serve what is released.
@@ -54,7 +78,19 @@ def serve(
     from trtops.workflow.serve import Listen
     from trtops.workflow.serve import serve as run
 
-    listen = Listen(host=host, port=port, control_port=control_port, drain=drain, ready_json=ready_json, socket=socket)
+    listen = Listen(
+        host=host,
+        port=port,
+        control_port=control_port,
+        drain=drain,
+        ready_json=ready_json,
+        socket=socket,
+        front_ends=front_ends,
+        grpc_port=grpc_port,
+        grpc_control_port=grpc_control_port,
+        otel=otel,
+        json_logs=log_format is LogFormat.JSON,
+    )
     with workspace({"environment": environment}, quiet=True) as here:
         return run(here, engines or (), listen, accepts or ())
 

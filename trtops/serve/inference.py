@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import asyncio
     from collections.abc import Callable
 
-    from trtops.executor.port import EngineInfo, Engines, Outcome
+    from trtops.executor.port import EngineInfo, Outcome, Request
     from trtops.serve.exchange import Exchange
     from trtops.serve.measure import EngineMeter, Meters
     from trtops.serve.oip import Decoded
@@ -29,6 +29,20 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _MAX_DIGITS = 20
+
+
+class Runs(Protocol):
+    """What inference needs of an executor, in this process (:class:`trtops.executor.port.Engines`) or another."""
+
+    def submit(self, engine: str, request: Request, done: Callable[[Outcome], None]) -> Callable[[], None]:
+        """Queue a request; ``done`` comes once, from any thread. Returns what takes it back.
+
+        Raises:
+            TrtopsError: it is refused; ``done`` does not come.
+        """
+
+    def engines(self) -> tuple[EngineInfo, ...]:
+        """What is serving now; the same tuple until that changes."""
 
 
 class Caller(Protocol):
@@ -65,7 +79,7 @@ class Catalogue:
     """What is served now, with a codec for each engine. The executor hands out the same tuple until that changes."""
 
     def __init__(
-        self, engines: Engines, absent: Callable[[str], str | None] | None = None, regions: Regions | None = None
+        self, engines: Runs, absent: Callable[[str], str | None] | None = None, regions: Regions | None = None
     ) -> None:
         """Read it when it is asked for.
 
@@ -117,7 +131,7 @@ class Inference:
 
     def __init__(
         self,
-        engines: Engines,
+        engines: Runs,
         catalogue: Catalogue,
         meters: Meters,
         loop: asyncio.AbstractEventLoop,
@@ -222,10 +236,13 @@ class Inference:
         self, caller: Caller, engine: str, meter: EngineMeter, error: Exception, outcome: Outcome | None = None
     ) -> None:
         fault = fault_of(error)
-        if not isinstance(error, TrtopsError):
-            about = request_of(caller)
-            log.error("an inference request of engine %s failed%s", engine, about, exc_info=error)
         seconds = self._clock() - caller.started
+        request = name_of(caller)
+        about = {"engine": engine, "request": request, "status": fault.status, "reason": fault.reason}
+        if not isinstance(error, TrtopsError):
+            log.error("an inference request failed", exc_info=error, extra=about)
+        elif request is not None and log.isEnabledFor(logging.INFO):
+            log.info("refused: %s", fault.message, extra={**about, "ms": round(seconds * 1e3, 3)})
         meter.in_flight -= 1
         meter.failed(fault.reason, seconds)
         meter.answered(fault.status, seconds)
@@ -234,10 +251,10 @@ class Inference:
         caller.refuse(fault)
 
 
-def request_of(caller: Caller) -> str:
-    """What a log line says of a request that its client has named; empty if it has no name."""
+def name_of(caller: Caller) -> str | None:
+    """What its client calls a request in a header, to find it in logs; None: it has no name."""
     name = caller.header(b"x-request-id") or caller.header(b"traceparent")
-    return "" if name is None else f", request {name[:200].decode('ascii', 'replace')}"
+    return None if name is None else name[:200].decode("ascii", "replace")
 
 
 def _decode(codec: Codec, exchange: Exchange, now: float) -> Decoded:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from trtops.serve.measure import Meters
 
@@ -14,6 +14,18 @@ if TYPE_CHECKING:
     from trtops.executor.port import EngineInfo
     from trtops.serve.measure import EngineMeter, Histogram
     from trtops.serve.observe import ExecutorMeter, Totals
+
+
+class Processes(Protocol):
+    """Front ends in processes of their own."""
+
+    @property
+    def serving(self) -> int:
+        """How many serve now."""
+
+    @property
+    def restarts(self) -> int:
+        """How often one was started again."""
 
 
 class Exposition:
@@ -38,6 +50,7 @@ class Exposition:
         self._index = index
         self._swaps = swaps
         self._executor = executor
+        self.front_ends: Processes | None = None
         self._registry = CollectorRegistry()
         self._registry.register(self)
 
@@ -54,6 +67,8 @@ class Exposition:
         yield from self._durations()
         yield from self._counts()
         yield from self._state()
+        if self.front_ends is not None:
+            yield from _processes(self.front_ends)
         if self._executor is not None:
             yield from _batches(self._executor.totals())
 
@@ -119,6 +134,13 @@ class Exposition:
         connections = GaugeMetricFamily("trtops_http_connections", "Open connections", self._meters.connections)
         held = GaugeMetricFamily("trtops_http_buffered_bytes", "Bytes of requests that are held", self._meters.buffered)
         yield from (flight, generation, about, connections, held)
+
+
+def _processes(processes: Processes) -> Iterator[Metric]:
+    from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+
+    yield GaugeMetricFamily("trtops_front_ends", "Front-end processes that serve", processes.serving)
+    yield CounterMetricFamily("trtops_front_end_restarts", "Front ends started again", processes.restarts)
 
 
 def _batches(totals: Totals) -> Iterator[Metric]:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
 from trtops.errors import NotLoadable
+from trtops.executor.port import Opening, Tolerance
 from trtops.release import layout, sealing
 from trtops.release.fetch import fetch_proofs
 from trtops.serve.reconcile import apply_override, in_order
@@ -16,8 +17,9 @@ if TYPE_CHECKING:
 
     from pydantic import SecretStr
 
-    from trtops.backend.port import Backend, Session
+    from trtops.backend.port import Backend
     from trtops.digest import Digest
+    from trtops.evidence import Evidence
     from trtops.release.documents import ConfigRelease, EngineRelease, ReleasedArtifact
     from trtops.release.fetch import Readable
     from trtops.release.sealing import Identity
@@ -47,7 +49,7 @@ class Pulled:
         release, config: what the pointer names.
         artifact: the target that this machine loads.
         batching: the spec's, with the config's changes.
-        open_session: loads it; called by the executor, once for each instance.
+        open_session: loads it; called by the executor, once for each instance, here or in a worker.
         documents: registry name -> bytes of all documents that vouch for it, the pointer included.
         settings: the config as plain data, its secrets opened (``pydantic.SecretStr``); None without an identity. It
             lives in this process's memory only.
@@ -57,7 +59,7 @@ class Pulled:
     config: ConfigRelease
     artifact: ReleasedArtifact
     batching: Batching
-    open_session: Callable[[], Session]
+    open_session: Opening
     documents: dict[str, bytes]
     settings: dict[str, Any] | None = field(default=None, repr=False)
 
@@ -136,18 +138,26 @@ def pull(
     """
     documents = _Recorder(read)
     documents.found[layout.pointer(trusted.channel)] = pointer
-    binding = trusted.binding
+    arm = trusted.arm
     engine = trusted.channel.engine
-    release = trusted.update_engine_release(documents.read(layout.engine_release(engine, binding.engine_release)))
-    config = trusted.update_config_release(documents.read(layout.config_release(engine, binding.config_release)))
+    release = trusted.update_engine_release(documents.read(layout.engine_release(engine, arm.engine_release)))
+    config = trusted.update_config_release(documents.read(layout.config_release(engine, arm.config_release)))
     artifact, backend = choose(release, backend_of)
     fetch_proofs(trusted, documents, artifact.target)
+    shadowing = _tolerance(trusted.update_evidence(artifact.target, documents.read(layout.evidence(artifact.evidence))))
     sidecar = artifact.sidecar
     path = store.path(sidecar.artifact, size=sidecar.size_bytes)
     trusted.accept_artifact(artifact.target, sidecar.artifact, path.stat().st_size)
     batching = apply_override(release.batching, config.config.batching)
     settings = None if secrets is None else secrets.resolve(config, documents)
-    return Pulled(release, config, artifact, batching, lambda: backend.load(path, sidecar), documents.found, settings)
+    opening = Opening(path, sidecar, backend.load, shadowing)
+    return Pulled(release, config, artifact, batching, opening, documents.found, settings)
+
+
+def _tolerance(evidence: Evidence) -> Tolerance | None:
+    """How outputs are compared with those of another release: as they were with the reference, by the same spec."""
+    found = evidence.accuracy
+    return Tolerance(found.atol, found.rtol, found.required) if found is not None else None
 
 
 def choose(release: EngineRelease, backend_of: Callable[[str], Backend]) -> tuple[ReleasedArtifact, Backend]:

@@ -3,54 +3,45 @@
 from __future__ import annotations
 
 import asyncio
-import errno
 import gc
 import logging
 import os
+import shutil
 import signal
 import socket
 import sys
-import time
+import tempfile
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
 import msgspec
 
-from trtops.errors import InputError, Unavailable
+from trtops.errors import InputError
 from trtops.executor.attach import Attachment
 from trtops.executor.executor import Executor
 from trtops.serve.agent import Agent, Duty
-from trtops.serve.controls import ControlRoutes, Settings
-from trtops.serve.desk import Desk
+from trtops.serve.backstage import Begin, listening
+from trtops.serve.controls import Settings
 from trtops.serve.exchange import Limits
-from trtops.serve.front import Front
-from trtops.serve.inference import Catalogue, Inference
-from trtops.serve.measure import Meters
-from trtops.serve.metrics import Exposition
+from trtops.serve.frontends import FrontEnds
+from trtops.serve.logs import to_json
 from trtops.serve.observe import ExecutorMeter
-from trtops.serve.regions import Regions
-from trtops.serve.routes import DataRoutes
+from trtops.serve.ports import SWITCH_INTERVAL, HttpServer, cannot_listen
 from trtops.serve.snapshot import Snapshots
+from trtops.serve.trace import from_environment
 from trtops.transport.server import Server as Shared
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-    from pathlib import Path
+    from collections.abc import Mapping
 
     from trtops.executor.port import Engines
     from trtops.registry.port import Registry
-    from trtops.serve.desk import Control, Health
-    from trtops.serve.grpc_server import GrpcServer
     from trtops.serve.pull import Artifacts
-    from trtops.serve.trace import Tracer
 
 log = logging.getLogger(__name__)
-
-_BACKLOG = 1024
-SWITCH_INTERVAL = 0.001
-_CONTROL_CONNECTIONS = 256
 
 
 @dataclass(frozen=True)
@@ -67,6 +58,11 @@ class ServeSettings:
         ready_json: whether the ready line is a JSON object.
         limits: bounds of what clients may ask for.
         socket: where clients on this host connect for shared memory; None: nowhere.
+        front_ends: processes that serve the data port; 0: this process does.
+        grpc_port: of gRPC's data port, on ``host``; 0 takes a free one, None: no gRPC.
+        grpc_control_port: of gRPC with control calls, on ``control_host``; 0 takes a free one, None: none.
+        otel: write spans by OpenTelemetry.
+        json_logs: whether the log is JSON, as the logging extension tells.
     """
 
     duty: Duty
@@ -80,139 +76,11 @@ class ServeSettings:
     ready_json: bool = False
     limits: Limits = field(default_factory=Limits)
     socket: Path | None = None
-
-
-class Swaps:
-    """No swap was ever made: for a server without an agent."""
-
-    def __call__(self) -> Mapping[tuple[str, str], int]:
-        """Nothing."""
-        return {}
-
-
-class HttpServer:
-    """The two ports in front of an executor, on a running event loop."""
-
-    def __init__(
-        self,
-        engines: Engines,
-        health: Health,
-        control: Control,
-        swaps: Callable[[], Mapping[tuple[str, str], int]] | None = None,
-        limits: Limits | None = None,
-        executor: ExecutorMeter | None = None,
-        tracer: Tracer | None = None,
-        settings: Settings | None = None,
-    ) -> None:
-        """Put it together; call from within the event loop.
-
-        Args:
-            engines: the executor.
-            health: state of the process.
-            control: what control calls do.
-            swaps: counts for the metrics.
-            limits: bounds of what clients may ask for.
-            executor: counts of the executor, if it has an observer.
-            tracer: writes a span a request.
-            settings: trace and log settings, to be told to those who ask.
-        """
-        settings = settings or Settings()
-        loop = asyncio.get_running_loop()
-        self.meters = Meters()
-        regions = Regions()
-        catalogue = Catalogue(engines, health.absent, regions)
-        self._inference = Inference(engines, catalogue, self.meters, loop, time.time, time.monotonic, tracer)
-        self.desk = Desk(catalogue, health, self._numbers, regions)
-        routes = DataRoutes(self._inference, self.desk)
-        limits = limits or Limits()
-        self.data = Front(loop, routes, limits, self.meters.refused)
-        metrics = Exposition(self.desk.infos, swaps or Swaps(), executor)
-        self.routes = ControlRoutes(metrics, self.desk, control, loop, routes, settings)
-        self.control = Front(loop, self.routes, replace(limits, connections=_CONTROL_CONNECTIONS), self.meters.refused)
-        self._control_of = control
-        self._limits = limits
-        self._settings = settings
-        self._servers: list[asyncio.Server] = []
-        self._grpc: list[GrpcServer] = []
-
-    async def listen_grpc(self, host: str, port: int, *, control: bool) -> int:
-        """Open a port for gRPC.
-
-        Args:
-            host: address.
-            port: number; 0 takes a free one.
-            control: whether control calls are answered there.
-
-        Returns:
-            its number.
-
-        Raises:
-            InputError: the extra ``grpc`` is not installed.
-            Unavailable: the port is in use.
-        """
-        from trtops.serve.grpc_calls import ControlCalls, DataCalls
-        from trtops.serve.grpc_server import GrpcServer
-
-        calls = DataCalls(self.desk)
-        if control:
-            spread = self.routes.regions_changed
-            calls = ControlCalls(self.desk, self._control_of, spread, self._settings)
-        server = GrpcServer(self._inference, calls.calls(), self._limits)
-        found = await server.listen(host, port)
-        self._grpc.append(server)
-        return found
-
-    def _numbers(self, done: Callable[[Meters], None]) -> None:
-        total = Meters()
-        total.add(self.meters)
-        total.connections = len(self.data.connections) + len(self.control.connections)
-        total.buffered = self.data.buffered + self.control.buffered
-        done(total)
-
-    async def listen(self, front: Front, host: str, port: int) -> int:
-        """Open a port.
-
-        Returns:
-            its number.
-
-        Raises:
-            Unavailable: it is in use, or this user may not open it.
-            InputError: the host is none of this machine's.
-        """
-        loop = asyncio.get_running_loop()
-        try:
-            server = await loop.create_server(front, host, port, backlog=_BACKLOG)
-        except socket.gaierror as error:
-            raise InputError(
-                f"cannot find host '{host}': {error.strerror}", fix="give an address of this machine"
-            ) from None
-        except OSError as error:
-            raise _cannot_listen(error, host, port) from None
-        self._servers.append(server)
-        return int(server.sockets[0].getsockname()[1])
-
-    async def close(self, drain: float) -> int:
-        """Stop accepting, let requests in flight finish, close.
-
-        Returns:
-            connections that were cut because ``drain`` seconds were not enough.
-        """
-        for server in self._servers:
-            server.close()
-        await asyncio.gather(*(server.close(drain) for server in self._grpc))
-        cut = await self.data.drain(drain)
-        await self.control.drain(min(drain, 1.0))
-        return cut
-
-
-def _cannot_listen(error: OSError, host: str, port: int) -> Exception:
-    if error.errno == errno.EADDRINUSE:
-        return Unavailable(f"port {port} on {host} is in use", fix="choose another port, or stop what listens there")
-    if error.errno in {errno.EACCES, errno.EPERM}:
-        return Unavailable(f"this user may not listen on port {port}", fix="choose a port from 1024 on")
-    if error.errno == errno.EADDRNOTAVAIL:
-        return InputError(f"{host} is no address of this machine", fix="give one of its addresses, or 0.0.0.0 for all")
-    return Unavailable(f"cannot listen on {host}:{port}: {error.strerror or error}")
+    front_ends: int = 0
+    grpc_port: int | None = None
+    grpc_control_port: int | None = None
+    otel: bool = False
+    json_logs: bool = False
 
 
 def run(
@@ -241,7 +109,8 @@ def run(
     """
     import uvloop
 
-    # A request's way is a chain of short steps in two threads; by Python's default each may wait 5 ms for the other.
+    if settings.json_logs:
+        to_json()
     sys.setswitchinterval(SWITCH_INTERVAL)
     meter = ExecutorMeter()
     engines = Executor(observer=meter) if engines is None else engines
@@ -261,30 +130,135 @@ async def _serve(settings: ServeSettings, engines: Engines, agent: Agent, meter:
     for number in (signal.SIGTERM, signal.SIGINT):
         with suppress(ValueError, RuntimeError, NotImplementedError):  # not the main thread: somebody else stops us
             loop.add_signal_handler(number, stop.set)
-    server = HttpServer(engines, agent, agent, lambda: agent.swaps, settings.limits, meter)
+    tracer = from_environment() if settings.otel and not settings.front_ends else None
+    told = Settings(traced=settings.otel, json_logs=settings.json_logs)
+    server = HttpServer(
+        engines,
+        agent,
+        agent,
+        swaps=lambda: agent.swaps,
+        limits=settings.limits,
+        executor=meter,
+        tracer=tracer,
+        settings=told,
+    )
+    doors = Doors(server, settings)
     shared: Shared | None = None
     try:
-        port = await server.listen(server.data, settings.host, settings.port)
-        control = await server.listen(server.control, settings.control_host, settings.control_port)
-        shared = Shared(settings.socket, Attachment(engines)) if settings.socket is not None else None
+        if doors.socket is not None:
+            shared = Shared(doors.socket, Attachment(engines))
+        ports = await doors.open(settings.duty.engines)
         agent.start()
         await _settle(agent, settings.settle, stop)
+        await doors.settled()
         gc.collect()
         gc.freeze()  # what lives now lives to the end: the collector need not look at it again
         if not stop.is_set():
-            _announce(settings, port, control, agent.status(), output)
+            _announce(settings, ports, agent.status(), output)
             await stop.wait()
     finally:
         agent.drain()
         log.info("stopping: requests in flight get %g s", settings.drain)
         started = loop.time()
-        await server.close(settings.drain)
+        await doors.close()
         await loop.run_in_executor(None, agent.close)
         if shared is not None:
             await loop.run_in_executor(None, shared.close)
         left = max(0.0, settings.drain - (loop.time() - started))
         await loop.run_in_executor(None, partial(engines.close, drain=left))
+        if tracer is not None:
+            await loop.run_in_executor(None, tracer.close)
     return 0
+
+
+class Doors:
+    """What a server opens to its clients: ports of its own, or front ends in processes of theirs.
+
+    Attributes:
+        socket: where clients on this host, front ends among them, reach the executor; None: nowhere.
+    """
+
+    def __init__(self, server: HttpServer, settings: ServeSettings) -> None:
+        """Open nothing yet."""
+        self._server = server
+        self._settings = settings
+        self._fronts: FrontEnds | None = None
+        self._folder: Path | None = None
+        self._reserved: socket.socket | None = None
+        self.socket = settings.socket
+        if settings.front_ends and self.socket is None:
+            self._folder = Path(tempfile.mkdtemp(prefix="trtops-"))
+            self.socket = self._folder / "executor"
+
+    async def open(self, engines: tuple[str, ...]) -> dict[str, int]:
+        """Open everything.
+
+        Args:
+            engines: names of all engines of this server.
+
+        Returns:
+            name -> number of each port.
+
+        Raises:
+            Unavailable: one is in use, or a front end could not start.
+            InputError: a host is none of this machine's, or an extra is missing.
+        """
+        settings, server = self._settings, self._server
+        ports: dict[str, int] = {}
+        if settings.front_ends:
+            ports |= await self._open_front_ends(settings, engines)
+        else:
+            ports["port"] = await server.listen(server.data, settings.host, settings.port)
+            if settings.grpc_port is not None:
+                ports["grpc_port"] = await server.listen_grpc(settings.host, settings.grpc_port, control=False)
+        ports["control_port"] = await server.listen(server.control, settings.control_host, settings.control_port)
+        if settings.grpc_control_port is not None:
+            host = settings.control_host
+            ports["grpc_control_port"] = await server.listen_grpc(host, settings.grpc_control_port, control=True)
+        return ports
+
+    async def _open_front_ends(self, settings: ServeSettings, engines: tuple[str, ...]) -> dict[str, int]:
+        grpc: tuple[str, int] | None = None
+        ports: dict[str, int] = {}
+        if settings.grpc_port is not None:
+            try:
+                self._reserved = listening(settings.host, settings.grpc_port, 0)
+            except OSError as error:
+                raise cannot_listen(error, settings.host, settings.grpc_port) from None
+            ports["grpc_port"] = int(self._reserved.getsockname()[1])
+            grpc = settings.host, ports["grpc_port"]
+        begin = Begin(str(self.socket), settings.limits, grpc, settings.otel, settings.json_logs)
+        fronts = self._fronts = FrontEnds(settings.front_ends, begin, self._server.desk, engines)
+        self._server.desk.numbers = fronts.numbers
+        self._server.routes.regions_changed = fronts.regions_changed
+        self._server.exposition.front_ends = fronts
+        try:
+            ports["port"] = await fronts.start(settings.host, settings.port, self._server.snapshot)
+        except socket.gaierror as error:
+            raise InputError(
+                f"cannot find host '{settings.host}': {error.strerror}", fix="give an address of this machine"
+            ) from None
+        except OSError as error:
+            raise cannot_listen(error, settings.host, settings.port) from None
+        return ports
+
+    async def settled(self) -> None:
+        """Wait until every front end reaches the engines that serve."""
+        if self._fronts is not None:
+            await self._fronts.settled()
+
+    async def close(self) -> None:
+        """Close everything; requests in flight finish."""
+        drain = self._settings.drain
+        if self._fronts is not None:
+            await self._fronts.close(drain)
+        await self._server.close(drain)
+        if self._reserved is not None:
+            self._reserved.close()
+        if self._folder is not None:
+            await asyncio.get_running_loop().run_in_executor(
+                None, partial(shutil.rmtree, self._folder, ignore_errors=True)
+            )
 
 
 async def _settle(agent: Agent, seconds: float, stop: asyncio.Event) -> None:
@@ -295,18 +269,20 @@ async def _settle(agent: Agent, seconds: float, stop: asyncio.Event) -> None:
     stopped.cancel()
 
 
-def _announce(settings: ServeSettings, port: int, control: int, status: dict[str, Any], output: TextIO) -> None:
+def _announce(settings: ServeSettings, ports: Mapping[str, int], status: dict[str, Any], output: TextIO) -> None:
     """Write the ready line: a parent process waits for it, and reads the ports off it."""
-    url = f"http://{_host(settings.host)}:{port}"
+    control = ports["control_port"]
+    url = f"http://{_host(settings.host)}:{ports['port']}"
     if settings.ready_json:
         control_url = f"http://{_host(settings.control_host)}:{control}"
         line = msgspec.json.encode(
             {"event": "ready", "url": url, "control_url": control_url, "pid": os.getpid()}
-            | {"port": port, "control_port": control, "status": status["status"], "engines": status["engines"]}
+            | {**ports, "status": status["status"], "engines": status["engines"]}
         ).decode()
     else:
         engines = ", ".join(_describe(name, engine) for name, engine in status["engines"].items())
-        line = f"serving at {url} (control port {control}): {engines}"
+        grpc = f", gRPC at {_host(settings.host)}:{ports['grpc_port']}" if "grpc_port" in ports else ""
+        line = f"serving at {url}{grpc} (control port {control}): {engines}"
     with suppress(BrokenPipeError):
         print(line, file=output, flush=True)
 

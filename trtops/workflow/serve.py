@@ -29,6 +29,11 @@ class Listen:
         drain: seconds that requests in flight get after SIGTERM.
         ready_json: whether the ready line is a JSON object.
         socket: where clients on this host connect for shared memory; None: nowhere.
+        front_ends: processes that serve the data port; 0: the server's own does.
+        grpc_port: of gRPC, on ``host``; None: no gRPC.
+        grpc_control_port: of gRPC with control calls, on ``control_host``; None: none.
+        otel: write spans by OpenTelemetry.
+        json_logs: write the log as JSON.
     """
 
     host: str | None = None
@@ -38,6 +43,11 @@ class Listen:
     drain: float = 30.0
     ready_json: bool = False
     socket: Path | None = None
+    front_ends: int = 0
+    grpc_port: int | None = None
+    grpc_control_port: int | None = None
+    otel: bool = False
+    json_logs: bool = False
 
 
 def serve(workspace: Workspace, names: Sequence[str], listen: Listen, accepts: Sequence[str] = ()) -> int:
@@ -81,6 +91,11 @@ def serve(workspace: Workspace, names: Sequence[str], listen: Listen, accepts: S
         drain=listen.drain,
         ready_json=listen.ready_json,
         socket=listen.socket,
+        front_ends=listen.front_ends,
+        grpc_port=listen.grpc_port,
+        grpc_control_port=listen.grpc_control_port,
+        otel=listen.otel,
+        json_logs=listen.json_logs,
     )
     return run(settings, registry=workspace.registry(), store=workspace.store)
 

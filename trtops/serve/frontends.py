@@ -1,0 +1,328 @@
+"""The server's front-end processes: started, watched, started again, asked for their numbers, told what is so.
+
+Each has a listening socket of its own on the same port (``SO_REUSEPORT``), which the server keeps open: connections
+that come while a front end is being started again wait for it. One that ends is started again at once, and ever later
+if it keeps ending.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import logging
+import socket
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+from trtops.errors import Unavailable
+from trtops.serve import frontend
+from trtops.serve.backstage import (
+    Ask,
+    Begin,
+    Channel,
+    Counted,
+    Drain,
+    Failed,
+    FromFrontEnd,
+    Listening,
+    State,
+    Sums,
+    Taken,
+    Want,
+    from_front_end,
+    listening,
+)
+from trtops.serve.measure import Meters
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine
+
+    from trtops.serve.desk import Desk
+
+log = logging.getLogger(__name__)
+
+_BACKLOG: Final = 1024
+_LOOK: Final = 0.1
+"""Seconds between two looks at what front ends have to be told."""
+_PATIENCE: Final = 1.0
+"""Seconds that a front end has to answer a question; then what it said last counts."""
+_START: Final = 60.0
+_SETTLE: Final = 5.0
+_LONGEST_PAUSE: Final = 5.0
+_STEADY: Final = 10.0
+"""Seconds after which a front end that ends is started again at once."""
+
+
+def pause_before(failures: int) -> float:
+    """Seconds before a front end is started again that ended this many times soon after its start."""
+    return 0.0 if failures < 2 else min(_LONGEST_PAUSE, 0.1 * 2 ** (failures - 2))  # noqa: PLR2004 - the second
+
+
+@dataclass
+class Member:
+    """One place for a front end.
+
+    Attributes:
+        number: of the place.
+        socket: that it listens on.
+        channel: to the process that fills it now; None between two.
+        process: that fills it now.
+        ready: set while it serves.
+        meters: what it counted, as it said last.
+        told: number of the state that it goes by.
+        restarts: how often it was started again.
+        reaches: engine -> generation, as it said last.
+    """
+
+    number: int
+    socket: socket.socket
+    channel: Channel | None = None
+    process: asyncio.subprocess.Process | None = None
+    ready: asyncio.Event = field(default_factory=asyncio.Event)
+    meters: Meters = field(default_factory=Meters)
+    told: int = 0
+    restarts: int = 0
+    reaches: dict[str, int] = field(default_factory=dict)
+
+
+class FrontEnds:
+    """All of a server's front ends, on its event loop."""
+
+    def __init__(self, count: int, begin: Begin, desk: Desk, engines: tuple[str, ...]) -> None:
+        """Start none yet.
+
+        Args:
+            count: how many.
+            begin: what each is told first.
+            desk: whose health and regions they go by.
+            engines: names of all engines of this server, those that do not serve too.
+        """
+        self._count = count
+        self._begin = begin
+        self._desk = desk
+        self._engines = engines
+        self._members: list[Member] = []
+        self._gone = Meters()
+        self._own: Callable[[], Meters] = Meters
+        self._stopping = False
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._numbers = itertools.count(1)
+        self._asked: dict[int, asyncio.Future[None]] = {}
+        self._state = State(0, "starting", {}, ())
+        self._failure: Failed | None = None
+
+    def __repr__(self) -> str:
+        """Show how many serve."""
+        return f"<FrontEnds {self.serving} of {self._count} serve, {self.restarts} restarts>"
+
+    @property
+    def serving(self) -> int:
+        """Front ends that serve now."""
+        return sum(member.ready.is_set() for member in self._members)
+
+    @property
+    def restarts(self) -> int:
+        """How often one was started again."""
+        return sum(member.restarts for member in self._members)
+
+    async def start(self, host: str, port: int, own: Callable[[], Meters]) -> int:
+        """Open the port and start all; returns when every one serves.
+
+        Args:
+            host: address.
+            port: number; 0 takes a free one.
+            own: numbers of the server's own front end (its control port).
+
+        Returns:
+            the port's number.
+
+        Raises:
+            OSError: the port cannot be opened.
+            Unavailable: a front end could not start.
+        """
+        self._own = own
+        for number in range(self._count):
+            sock = listening(host, port, _BACKLOG)
+            port = int(sock.getsockname()[1])
+            self._members.append(Member(number, sock))
+        self._look()
+        for member in self._members:
+            self._spawn(self._keep(member))
+        self._spawn(self._watch())
+        ready = [asyncio.ensure_future(member.ready.wait()) for member in self._members]
+        try:
+            await asyncio.wait_for(asyncio.gather(*ready), _START)
+        except (TimeoutError, asyncio.TimeoutError, asyncio.CancelledError):
+            failure = self._failure or Failed("a front end did not start in time", "look into the server's log")
+            raise Unavailable(f"front ends: {failure.what}", fix=failure.fix) from None
+        return port
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.ensure_future(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def _is_stopping(self) -> bool:
+        return self._stopping
+
+    # One place, from process to process.
+
+    async def _keep(self, member: Member) -> None:
+        loop = asyncio.get_running_loop()
+        failures = 0
+        while not self._stopping:
+            started = loop.time()
+            try:
+                code = await self._run(member)
+            except OSError as error:
+                log.error("front end %d cannot be started: %s", member.number, error)  # noqa: TRY400 - no fault of ours
+                code = -1
+            member.meters.ended()
+            self._gone.add(member.meters)
+            member.meters = Meters()
+            if self._is_stopping():
+                return
+            failures = 0 if loop.time() - started > _STEADY else failures + 1
+            pause = pause_before(failures)
+            log.error("front end %d ended with code %d; it is started again in %g s", member.number, code, pause)
+            member.restarts += 1
+            await asyncio.sleep(pause)
+
+    async def _run(self, member: Member) -> int:
+        """Start a process and listen to it until it ends.
+
+        Returns:
+            its exit code.
+        """
+        ours, theirs = socket.socketpair()
+        with theirs:
+            fds = theirs.fileno(), member.socket.fileno()
+            process = await asyncio.create_subprocess_exec(*frontend.command(*fds), pass_fds=fds)
+        member.process, member.channel = process, await Channel.of(ours)
+        member.channel.send(self._begin)
+        member.channel.send(self._state)
+        try:
+            while line := await member.channel.line():
+                self._hear(member, from_front_end.decode(line))
+        finally:
+            member.ready.clear()
+            channel, member.channel = member.channel, None
+            await channel.close()
+        return await process.wait()
+
+    def _hear(self, member: Member, message: FromFrontEnd) -> None:
+        if isinstance(message, Listening):
+            log.info("front end %d serves", member.number)
+            member.ready.set()
+        elif isinstance(message, Failed):
+            self._failure = message
+            log.error("front end %d: %s", member.number, message.what)
+        elif isinstance(message, Taken):
+            member.told = max(member.told, message.number)
+            self._answered(-message.number)
+        elif isinstance(message, Counted):
+            member.meters, member.reaches = message.meters, message.reaches
+            self._answered(message.number)
+        elif isinstance(message, Want):
+            self.numbers(partial(self._tell_sums, member, message.number))
+
+    def _tell_sums(self, member: Member, number: int, meters: Meters) -> None:
+        if member.channel is not None:
+            meters.fold()
+            member.channel.send(Sums(number, meters))
+
+    def _answered(self, number: int) -> None:
+        future = self._asked.pop(number, None)
+        if future is not None and not future.done():
+            future.set_result(None)
+
+    # All together.
+
+    def numbers(self, done: Callable[[Meters], None]) -> None:
+        """Hand over the numbers of all front ends together (see :class:`trtops.serve.desk.Desk`)."""
+        self._spawn(self._sum_up(done))
+
+    async def _sum_up(self, done: Callable[[Meters], None]) -> None:
+        await self._ask_all()
+        total = Meters()
+        for meters in (self._own(), self._gone, *(member.meters for member in self._members)):
+            total.add(meters)
+        done(total)
+
+    async def _ask_all(self) -> None:
+        waiting: list[asyncio.Future[None]] = []
+        for member in self._members:
+            if member.channel is not None and member.ready.is_set():
+                number = next(self._numbers)
+                future = self._asked[number] = asyncio.get_running_loop().create_future()
+                member.channel.send(Ask(number))
+                waiting.append(future)
+        if waiting:
+            await asyncio.wait(waiting, timeout=_PATIENCE)
+
+    async def _watch(self) -> None:
+        """Tell front ends what changed, and hear their numbers now and then: little is lost with one that dies."""
+        looks = 0
+        while not self._stopping:
+            self._look()
+            looks += 1
+            if looks % 20 == 0:
+                await self._ask_all()
+            await asyncio.sleep(_LOOK)
+
+    def _look(self) -> None:
+        health = self._desk.health
+        absent = {name: why for name in self._engines if (why := health.absent(name)) is not None}
+        state = State(self._state.number, health.not_ready(), absent, self._desk.regions.registered())
+        if state != self._state:
+            self._state = State(state.number + 1, state.not_ready, state.absent, state.regions)
+            for member in self._members:
+                if member.channel is not None:
+                    member.channel.send(self._state)
+
+    async def settled(self) -> None:
+        """Wait, a few seconds at most, until every front end reaches what the server serves."""
+        loop = asyncio.get_running_loop()
+        end = loop.time() + _SETTLE
+        while loop.time() < end:
+            await self._ask_all()
+            served = {info.name: info.generation for info in self._desk.infos()}
+            if all(member.reaches == served for member in self._members if member.ready.is_set()):
+                return
+            await asyncio.sleep(_LOOK)
+
+    def regions_changed(self, then: Callable[[], None]) -> None:
+        """Tell every front end of the regions; ``then`` is called when all go by them."""
+        self._look()
+        self._spawn(self._all_told(self._state.number, then))
+
+    async def _all_told(self, number: int, then: Callable[[], None]) -> None:
+        end = asyncio.get_running_loop().time() + _PATIENCE
+        while any(member.ready.is_set() and member.told < number for member in self._members):
+            if asyncio.get_running_loop().time() > end:
+                break
+            await asyncio.sleep(0.002)
+        then()
+
+    async def close(self, drain: float) -> None:
+        """End all in order: no new connections, ``drain`` seconds for what is in flight."""
+        self._stopping = True
+        self._look()
+        for member in self._members:
+            if member.channel is not None:
+                member.channel.send(Drain(drain))
+        alive = [member.process for member in self._members if member.process and member.process.returncode is None]
+        waits = [asyncio.ensure_future(process.wait()) for process in alive]
+        if waits:
+            _, late = await asyncio.wait(waits, timeout=drain + 5.0)
+            for process in alive:
+                if process.returncode is None:
+                    process.kill()
+            if late:
+                await asyncio.wait(late)
+        for task in tuple(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        for member in self._members:
+            member.socket.close()

@@ -176,3 +176,50 @@ class Engines(Protocol):
 
     def close(self, *, drain: float) -> None:
         """Stop: requests in flight get ``drain`` seconds to finish, then an error."""
+
+
+@runtime_checkable
+class Channels(Protocol):
+    """Engines that can be loaded in channels beside the stable one: a supervisor's."""
+
+    def load(  # noqa: PLR0913 - the same as of Engines, and where
+        self,
+        name: str,
+        *,
+        generation: int,
+        version: str,
+        digest: str,
+        backend: str,
+        batching: Batching,
+        instances: int,
+        open_session: Callable[[], Session],
+        profiles: tuple[Profile, ...] = (),
+        memory: Memory | None = None,
+        execution: Execution | None = None,
+        channel: str = "stable",
+    ) -> None:
+        """Load as :meth:`Engines.load` does, in a channel; a candidate answers nobody until :meth:`share` says so.
+
+        Raises:
+            NotLoadable: it could not be loaded or warmed up; says why.
+        """
+
+    def unload(self, name: str, channel: str | None = None) -> None:
+        """Take an engine out of a channel; None: out of all.
+
+        Raises:
+            InputError: it is not there.
+        """
+
+    def share(self, name: str, weights: Mapping[str, int], shadows: Mapping[str, int] | None = None) -> None:
+        """Set percent of the requests that each channel answers, and percent that are copied to each."""
+
+    def promote(self, name: str, channel: str) -> None:
+        """Let what serves in a channel be stable, where it is.
+
+        Raises:
+            InputError: nothing serves there.
+        """
+
+    def ailing(self) -> Mapping[str, str]:
+        """Engine -> why its stable generation does not serve just now. Empty when all do."""

@@ -97,6 +97,7 @@ class Supervisor:
         self._page = Page()
         self._routes: dict[str, Route] = {}
         self._infos: tuple[EngineInfo, ...] = ()
+        self._ailing: dict[str, str] = {}
         self._beats: dict[int, orders.Beat] = {}
         self._past: dict[tuple[str, int], orders.Compared] = {}
         self._waiting: dict[int, Future[None]] = {}
@@ -201,6 +202,10 @@ class Supervisor:
             InputError: nothing serves in that channel.
         """
         self._ask(lambda: self._do(self._fleet.promote(name, channel, self._clock())))
+
+    def ailing(self) -> Mapping[str, str]:
+        """Engine -> why it does not serve just now: its worker died, and the next one is not there yet."""
+        return self._ailing
 
     def workers(self) -> tuple[WorkerStatus, ...]:
         """Every worker, for the operator. Empty when this is closed."""
@@ -318,6 +323,7 @@ class Supervisor:
         """Write the routes, if they changed; tell the clients, with what is served."""
         routes = {name: assign(self._routes.get(name), seats) for name, seats in self._fleet.routes().items()}
         infos = self._fleet.infos()
+        self._ailing = self._fleet.ailing()
         if routes == self._routes and infos == self._infos:
             return
         if routes != self._routes:

@@ -20,9 +20,12 @@ from typing import TYPE_CHECKING, Any
 
 from trtops.backend import select
 from trtops.errors import StorageError, TrtopsError, TrustError, Unavailable
+from trtops.executor.examine import NATIVE, Examined
+from trtops.executor.port import Channels
 from trtops.release import layout
-from trtops.release.documents import Channel
+from trtops.release.documents import STABLE, Channel
 from trtops.release.trust import TrustedChannel
+from trtops.serve.candidates import Candidates
 from trtops.serve.faults import UnknownModel
 from trtops.serve.pull import Pulled, Secrets, pull
 from trtops.serve.reconcile import (
@@ -41,12 +44,13 @@ from trtops.serve.trusting import Trust
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from trtops.backend.port import Backend
+    from trtops.digest import Digest
     from trtops.executor.port import Engines
     from trtops.registry.port import Registry, Watch
+    from trtops.release.documents import Arm
     from trtops.release.root import Root
     from trtops.release.sealing import Identity
-    from trtops.serve.pull import Artifacts
+    from trtops.serve.pull import Artifacts, Loads
     from trtops.serve.snapshot import Snapshots
 
 log = logging.getLogger(__name__)
@@ -99,7 +103,7 @@ class Agent:
         store: Artifacts,
         snapshots: Snapshots,
         *,
-        backend_of: Callable[[str], Backend] | None = None,
+        backend_of: Callable[[str], Loads] | None = None,
         wall: Callable[[], float] = time.time,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -120,12 +124,13 @@ class Agent:
         self._registry = registry
         self._store = store
         self._snapshots = snapshots
-        self._backend_of = cache(backend_of or select.backend)
+        self._backend_of = cache(backend_of or (_examined if isinstance(engines, Channels) else select.backend))
         self._trust = Trust(duty.root, duty.environment, snapshots)
         self._secrets = Secrets(self._trust, duty.identity) if duty.identity is not None else None
         self._wall = wall
         self._clock = clock
         self._states: dict[str, State] = {name: State() for name in duty.engines}
+        self._candidates = Candidates(engines, clock)
         self._pulled: dict[str, Pulled] = {}
         self._watches: dict[str, Watch] = {}
         self._wake: queue.SimpleQueue[_Order | None] = queue.SimpleQueue()
@@ -192,7 +197,9 @@ class Agent:
 
     def _levels(self) -> Mapping[str, tuple[str, str | None]]:
         now = self._clock()
-        return {name: health(state, now, self._duty.grace) for name, state in tuple(self._states.items())}
+        levels = {name: health(state, now, self._duty.grace) for name, state in tuple(self._states.items())}
+        ailing = self._engines.ailing() if isinstance(self._engines, Channels) else {}
+        return levels | {name: ("starting", why) for name, why in ailing.items() if name in levels}
 
     def status(self) -> dict[str, Any]:
         """The state in detail, as a JSON object. Holds no value of any config."""
@@ -223,7 +230,18 @@ class Agent:
                 "engine_release": str(state.running.engine_release),
                 "config_release": str(state.running.config_release),
             }
-        return described
+        candidate = self._candidates.describe(name)
+        return described if candidate is None else described | {"candidate": candidate}
+
+    def channels(self) -> tuple[tuple[str, str, str, str], ...]:
+        """Engine, channel, engine release and config release of all that runs."""
+        found = []
+        for name, state in tuple(self._states.items()):
+            if state.running is not None:
+                found.append((name, STABLE, str(state.running.engine_release), str(state.running.config_release)))
+            if (arm := self._candidates.running(name)) is not None:
+                found.append((name, arm.channel, str(arm.engine_release), str(arm.config_release)))
+        return tuple(found)
 
     def load(self, name: str) -> None:
         """Serve an engine, or look again for a new release of it, without waiting for a retry.
@@ -274,7 +292,8 @@ class Agent:
     def _next(self) -> _Order | None:
         """Wait for an order, a change, the next retry or the next poll. Changes that came together are one."""
         now = self._clock()
-        retries = [state.failure.retry_at - now for state in self._states.values() if state.failure is not None]
+        failed = [state.failure.retry_at for state in self._states.values() if state.failure is not None]
+        retries = [at - now for at in failed + self._candidates.retries()]
         try:
             order = self._wake.get(timeout=max(0.05, min([self._duty.poll, *retries])))
             while order is None and not self._stop.is_set():
@@ -290,6 +309,7 @@ class Agent:
                 self._states[order.name] = replace(state, stopped=True, running=None, restored=False)
                 if state.running is not None:
                     self._engines.unload(order.name)
+                    self._candidates.forget(order.name)
             else:
                 self._states[order.name] = replace(state, stopped=False, failure=None, restored=False)
                 self._look(order.name)
@@ -338,6 +358,8 @@ class Agent:
         else:
             state = replace(state, away_since=None, problem=None)
         self._states[name] = state
+        if trusted is not None and body is not None and observed.pointed is not None and not state.stopped:
+            state = self._adopt(name, trusted, body, observed.pointed)
         action = reconcile(state, observed, now)
         if isinstance(action, Load) and trusted is not None and body is not None:
             self._load(name, trusted, body, action.pointed)
@@ -347,6 +369,30 @@ class Agent:
             log.info("engine %s: generation %d names what runs already", name, action.pointed.generation)
         if isinstance(action, Restore):
             self._restore(name)
+        if trusted is not None and body is not None and not state.stopped:
+            self._look_beside(name, trusted, body)
+
+    def _adopt(self, name: str, trusted: TrustedChannel, body: bytes, pointed: Pointed) -> State:
+        """A candidate that has become the stable release is served from where it is."""
+        state = self._states[name]
+        pulled = self._candidates.adopt(name, trusted.binding, _releases(state))
+        if pulled is not None:
+            self._pulled[name] = pulled
+            state = self._states[name] = replace(state, running=pointed, failure=None)
+            self.swaps[name, "promoted"] += 1
+            self._keep_good(trusted.channel, pulled.documents | {layout.pointer(trusted.channel): body})
+        return state
+
+    def _look_beside(self, name: str, trusted: TrustedChannel, body: bytes) -> None:
+        """Bring the candidate of a rollout to what the pointer says."""
+
+        def pulled(arm: Arm) -> Pulled:
+            beside = trusted.beside(arm)
+            return pull(beside, body, self._registry.read, self._store, self._backend_of, self._secrets)
+
+        ended = self._candidates.follow(name, trusted.binding, _releases(self._states[name]), pulled)
+        if ended is not None:
+            self.swaps[name, f"candidate-{ended}"] += 1
 
     def _observe(self, name: str) -> tuple[TrustedChannel | None, bytes | None, Observed]:
         channel = self._channel(name)
@@ -383,10 +429,13 @@ class Agent:
             return
         self._states[name] = replace(self._states[name], failure=None)
         self.swaps[name, "done"] += 1
+        self._keep_good(trusted.channel, pulled.documents)
+
+    def _keep_good(self, channel: Channel, documents: dict[str, bytes]) -> None:
         try:
-            self._snapshots.keep_good(trusted.channel, pulled.documents)
+            self._snapshots.keep_good(channel, documents)
         except StorageError as error:
-            log.warning("engine %s: the last-known-good could not be kept: %s", name, error)
+            log.warning("engine %s: the last-known-good could not be kept: %s", channel.engine, error)
 
     def _hand_over(self, name: str, pulled: Pulled, pointed: Pointed) -> None:
         sidecar = pulled.artifact.sidecar
@@ -439,3 +488,12 @@ class Agent:
             return
         self.swaps[name, "restored"] += 1
         log.warning("engine %s: generation %d serves from this machine's last-known-good", name, pointed.generation)
+
+
+def _examined(name: str) -> Loads:
+    """A backend for this process, which loads no engine: one that needs CUDA to answer is asked in another process."""
+    return Examined(name) if name in NATIVE else select.backend(name)
+
+
+def _releases(state: State) -> tuple[Digest, Digest] | None:
+    return (state.running.engine_release, state.running.config_release) if state.running is not None else None

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from pydantic import SecretStr
 
-    from trtops.backend.port import Backend
+    from trtops.backend.port import BackendStatus, Session, Sidecar
     from trtops.digest import Digest
     from trtops.evidence import Evidence
     from trtops.release.documents import ConfigRelease, EngineRelease, ReleasedArtifact
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from trtops.release.sealing import Identity
     from trtops.release.trust import TrustedChannel
     from trtops.serve.trusting import Trust
-    from trtops.spec.engine import Batching
+    from trtops.spec.engine import Batching, Target
 
 
 class Artifacts(Protocol):
@@ -38,6 +38,20 @@ class Artifacts(Protocol):
             FetchFailed: the store has no such artifact.
             IntegrityError: the file is damaged or was changed.
             StorageError: the store cannot be read.
+        """
+
+
+class Loads(Protocol):
+    """What pulling needs of a backend; every backend is one, and what asks one in another process."""
+
+    def status(self, target: Target) -> BackendStatus:
+        """What it can do for a target on this machine."""
+
+    def load(self, artifact: Path, sidecar: Sidecar) -> Session:
+        """Load an engine.
+
+        Raises:
+            NotLoadable: it cannot be loaded here.
         """
 
 
@@ -116,7 +130,7 @@ def pull(
     pointer: bytes,
     read: Callable[[str], bytes | None],
     store: Artifacts,
-    backend_of: Callable[[str], Backend],
+    backend_of: Callable[[str], Loads],
     secrets: Secrets | None = None,
 ) -> Pulled:
     """Verify and fetch what a channel's pointer names.
@@ -160,7 +174,7 @@ def _tolerance(evidence: Evidence) -> Tolerance | None:
     return Tolerance(found.atol, found.rtol, found.required) if found is not None else None
 
 
-def choose(release: EngineRelease, backend_of: Callable[[str], Backend]) -> tuple[ReleasedArtifact, Backend]:
+def choose(release: EngineRelease, backend_of: Callable[[str], Loads]) -> tuple[ReleasedArtifact, Loads]:
     """The first artifact that this machine can load, GPUs first.
 
     Raises:

@@ -95,6 +95,25 @@ def test_a_waiver_that_was_taken_away_counts_no_more_though_it_is_signed(repo: R
     assert '"waived_by": "again"' not in said
 
 
+@pytest.mark.parametrize("target", ["/dev/zero", "/nowhere", "../../engines/tiny/engine.yaml", "elsewhere"])
+def test_a_waiver_that_is_a_link_lets_nothing_pass(repo: Repository, target: str) -> None:
+    path = signed_waiver(repo)
+    privileged(repo)
+    since(repo, code=0)
+    path.rename(path.with_name("elsewhere"))
+    path.symlink_to(target)
+    body = since(repo, code=2)
+    assert {verdict["decision"] for verdict in body["verdicts"] if verdict["subject"] == "tiny"} == {"allow", "deny"}
+    assert "not a plain file" in json.dumps(body["proposal"])
+
+
+def test_a_hidden_waiver_lets_nothing_pass(repo: Repository) -> None:
+    path = signed_waiver(repo)
+    privileged(repo)
+    path.rename(path.with_name(".mine.yaml"))
+    since(repo, code=1)
+
+
 def test_a_shallow_clone_cannot_tell_what_was_taken_away(repo: Repository, tmp_path: Path) -> None:
     signed_waiver(repo)
     git(repo.root, "commit", "-q", "--allow-empty", "-m", "more")

@@ -147,12 +147,12 @@ def _bounded(content: bytes, label: str) -> bytes:
 
 
 def read_waivers(root: Path) -> dict[str, bytes]:
-    """The waivers of a working tree: path relative to the root -> bytes, sorted. Links are left out.
+    """The waivers of a working tree: path relative to the root -> bytes, sorted. Links and hidden files are left out.
 
     Raises:
         Undecided: one cannot be read, or is too large.
     """
-    plain = (path for path in sorted((root / "governance" / "waivers").glob("*.yaml")) if not path.is_symlink())
+    plain = (path for path in sorted((root / "governance" / "waivers").glob("[!.]*.yaml")) if not path.is_symlink())
     names = [path.relative_to(root).as_posix() for path in plain if path.is_file()]
     return {name: _read(root, name, "") for name in names}
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -150,14 +151,25 @@ def _waivers(
     for path in {path for change in changes for path in change.paths if path.startswith(f"{WAIVER_FOLDER}/")}:
         before = git.content(base, path)
         versions = [] if before is None else [parsed(before, path)]
-        try:
-            versions.append(parsed((root / path).read_bytes(), path))
-        except FileNotFoundError:
-            pass
-        except OSError:
-            versions.append(None)
+        if os.path.lexists(root / path):
+            now = _plain(root / path)
+            versions.append(None if now is None else parsed(now, path))
         found[path] = versions
     return found
+
+
+def _plain(path: Path) -> bytes | None:
+    """A file's bytes; None where it is a link, a pipe, a device, too large or unreadable: a change can bring any."""
+    from trtops.policy.source import MAX_FILE_BYTES
+
+    try:
+        if not stat.S_ISREG(path.lstat().st_mode):
+            return None
+        with path.open("rb") as file:
+            content = file.read(MAX_FILE_BYTES + 1)
+    except OSError:
+        return None
+    return content if len(content) <= MAX_FILE_BYTES else None
 
 
 def engine_folders(root: Path, *, names: bool) -> tuple[EngineFolder, ...]:

@@ -16,6 +16,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tests.support.crash_verbs import VERBS
 from tests.support.releases import CHANNEL, NOW, bundle, has_all, runtime
 from trtops.registry.file import FileRegistry
 from trtops.release.keys import KeyStore
@@ -55,6 +56,7 @@ SCENARIOS: dict[str, tuple[Callable[[Path], Any], Callable[[Path], Any]]] = {
     "next": (_two, lambda home: release(home, "engine 2", now=NOW, changed=1)),
     "rollback": (_two, lambda home: rollback(FileRegistry(home, "dev"), KeyStore(home), CHANNEL, to=1, now=NOW)),
     "refresh": (_two, lambda home: refresh(FileRegistry(home, "dev"), KeyStore(home), CHANNEL, now=NOW, lifetime=9)),
+    **{name: (prepare, act) for name, (prepare, act, _) in VERBS.items()},
 }
 
 

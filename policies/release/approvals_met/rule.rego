@@ -53,19 +53,25 @@ default required := null
 required := environments.of(data.approvals)[limits.tier].required
 
 # Key -> identity, of everybody who may approve here.
-holders[entry.key] contains entry.identity if {
+holders[entry.key] contains person(entry.identity) if {
 	some group in environments.of(data.approvals)[limits.tier].approvers
 	some entry in data.approvals.groups[group]
 }
 
 # Authors are named by key or by identity; whoever holds an author's key is one, whatever other keys they hold.
-authors contains author if some author in facts.list(["authors"])
+authors contains person(author) if {
+	some author in facts.list(["authors"])
+	is_string(author)
+}
 
-authors contains entry.identity if {
+authors contains person(entry.identity) if {
 	some group in data.approvals.groups
 	some entry in group
 	entry.key in facts.list(["authors"])
 }
+
+# An address is written in capitals by one program and not by the next: it is one person's all the same.
+person(name) := lower(trim(name, " "))
 
 approvers contains identity if {
 	some approval in facts.list(["approvals"])
@@ -112,7 +118,7 @@ held(approval) if holders[approval.key]
 
 current(approval) if approval.over == facts.at(["release", "identity"])
 
-own(approval) if approval.key in authors
+own(approval) if approval.key in facts.list(["authors"])
 
 own(approval) if {
 	some identity in holders[approval.key]

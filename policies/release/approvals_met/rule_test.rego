@@ -33,6 +33,14 @@ test_by_an_author_key if places({"authors": ["k1"]}) == {["approvals"]}
 
 test_by_an_author_identity if places({"authors": ["ann"]}) == {["approvals"]}
 
+test_by_an_author_in_capitals if places({"authors": [" Ann"]}) == {["approvals"]}
+
+test_one_person_in_two_spellings if {
+	twice := object.union(approvals, {"groups": {"rm": [{"key": "k1", "identity": "ann"}], "po": [{"key": "k2", "identity": "ANN"}]}})
+	some finding in approvals_met.findings with input as base with data.approvals as twice with data.limits as limits
+	finding.path == ["approvals"]
+}
+
 test_by_the_other_key_of_an_author if places({"authors": ["k1b"], "approvals": [{"key": "k1", "valid": true, "over": "sha256:r", "created": 1, "age_seconds": 60}, {"key": "k2", "valid": true, "over": "sha256:r", "created": 1, "age_seconds": 60}]}) == {["approvals"]}
 
 test_another_release if places({"approvals": [{"key": "k1", "valid": true, "over": "sha256:r", "created": 1, "age_seconds": 60}, {"key": "k2", "valid": true, "over": "sha256:x", "created": 1, "age_seconds": 60}]}) == {["approvals"]}

@@ -62,7 +62,7 @@ def running(home: Path) -> Iterator[Running]:  # noqa: F811 - the fixture
 
 
 def good(running: Running) -> float:
-    return metrics(running).get('trtops_request_duration_seconds_count{code="200",engine="cls"}', 0.0)
+    return metrics(running).get('trtops_request_duration_seconds_count{channel="stable",code="200",engine="cls"}', 0.0)
 
 
 def test_requests_are_spread_counted_together_and_seen_by_all(running: Running) -> None:

@@ -540,8 +540,8 @@ def test_the_control_port() -> None:
         reply = at_control(served, b"GET /metrics HTTP/1.0\r\n\r\n")
         text = reply.body.decode()
         assert reply.headers["content-type"].startswith("text/plain")
-        assert 'trtops_request_duration_seconds_count{code="200",engine="sum"} 1.0' in text
-        assert 'trtops_request_duration_seconds_count{code="400",engine="sum"} 1.0' in text
+        assert 'trtops_request_duration_seconds_count{channel="stable",code="200",engine="sum"} 1.0' in text
+        assert 'trtops_request_duration_seconds_count{channel="stable",code="400",engine="sum"} 1.0' in text
         assert 'trtops_requests_rejected_total{engine="sum",reason="bad_request"} 1.0' in text
         assert 'trtops_request_queue_seconds_bucket{engine="sum",le="0.0001"} 1.0' in text
         assert 'trtops_request_batch_rows_sum{engine="sum"} 1.0' in text

@@ -129,19 +129,8 @@ class Offers(Protocol):
         """Start what was offered; ``here``: a batch may be run in this thread, which would only wait for more."""
 
 
-class Engines(Protocol):
-    """What front ends need of an executor."""
-
-    def submit(self, engine: str, request: Request, done: Callable[[Outcome], None]) -> Callable[[], None]:
-        """Queue a request. ``done`` is called exactly once, from the executor's completion thread, in batches.
-
-        Returns a function that cancels the request (idempotent; ``done`` still comes, with an error if it was in time).
-
-        Raises:
-            InputError: unknown engine, tensor, dtype or shape: names the tensor, what was expected, what came.
-            Overloaded: the queue is full.
-            Unavailable: the engine failed and could not be reloaded, or the executor is closing.
-        """
+class Loader(Protocol):
+    """What an agent needs of an executor, or of a supervisor of many."""
 
     def engines(self) -> tuple[EngineInfo, ...]:
         """What is serving now."""
@@ -176,6 +165,21 @@ class Engines(Protocol):
 
     def close(self, *, drain: float) -> None:
         """Stop: requests in flight get ``drain`` seconds to finish, then an error."""
+
+
+class Engines(Loader, Protocol):
+    """What front ends need of an executor in this process."""
+
+    def submit(self, engine: str, request: Request, done: Callable[[Outcome], None]) -> Callable[[], None]:
+        """Queue a request. ``done`` is called exactly once, from the executor's completion thread, in batches.
+
+        Returns a function that cancels the request (idempotent; ``done`` still comes, with an error if it was in time).
+
+        Raises:
+            InputError: unknown engine, tensor, dtype or shape: names the tensor, what was expected, what came.
+            Overloaded: the queue is full.
+            Unavailable: the engine failed and could not be reloaded, or the executor is closing.
+        """
 
 
 @runtime_checkable

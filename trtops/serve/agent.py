@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from trtops.digest import Digest
-    from trtops.executor.port import Engines
+    from trtops.executor.port import Loader
     from trtops.registry.port import Registry, Watch
     from trtops.release.documents import Arm
     from trtops.release.root import Root
@@ -98,7 +98,7 @@ class Agent:
     def __init__(
         self,
         duty: Duty,
-        engines: Engines,
+        engines: Loader,
         registry: Registry,
         store: Artifacts,
         snapshots: Snapshots,

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from trtops.digest import Digest
-    from trtops.executor.port import Engines
+    from trtops.executor.port import Loader
     from trtops.release.documents import Arm, Binding
     from trtops.serve.pull import Pulled
 
@@ -27,7 +27,7 @@ _NO_CHANNELS = "a candidate needs a worker process of its own: serve without --i
 class Candidates:
     """The candidates of all engines. For the agent's thread; others may read what it says of them."""
 
-    def __init__(self, engines: Engines, clock: Callable[[], float]) -> None:
+    def __init__(self, engines: Loader, clock: Callable[[], float]) -> None:
         """Begin with none.
 
         Args:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from trtops.errors import InputError, TrtopsError, Unavailable
 from trtops.serve.faults import Fault, UnknownModel, fault_of
+from trtops.serve.measure import STABLE
 from trtops.serve.oip import Codec
 from trtops.serve.regions import Regions
 
@@ -245,7 +246,7 @@ class Inference:
             log.info("refused: %s", fault.message, extra={**about, "ms": round(seconds * 1e3, 3)})
         meter.in_flight -= 1
         meter.failed(fault.reason, seconds)
-        meter.answered(fault.status, seconds)
+        meter.answered(fault.status, seconds, outcome.channel if outcome is not None else STABLE)
         if self._tracer is not None:
             self._tracer.answered(caller, engine, seconds, outcome, fault)
         caller.refuse(fault)

@@ -6,6 +6,7 @@ A good answer costs one list append; every thousand of them are put into the his
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_left
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -28,6 +29,7 @@ ROWS: tuple[float, ...] = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 
 
 OK = 200
+STABLE = "stable"
 _RECENT = 1024
 
 
@@ -108,6 +110,7 @@ class EngineMeter:
         rejected: reason -> requests.
         batches: rows -> executions.
         recent: good answers that are not in the histograms yet.
+        beside: channel of a candidate -> as ``duration``, which does not count its answers.
     """
 
     in_flight: int = 0
@@ -122,17 +125,22 @@ class EngineMeter:
     rejected: dict[str, int] = field(default_factory=dict)
     batches: dict[int, BatchMeter] = field(default_factory=dict)
     recent: list[tuple[float, float, int, int, float]] = field(default_factory=list)
+    beside: dict[str, dict[int, Histogram]] = field(default_factory=dict)
 
-    def answered(self, status: int, seconds: float) -> None:
+    def answered(self, status: int, seconds: float, channel: str = STABLE) -> None:
         """Count an answer."""
-        histogram = self.duration.get(status)
+        durations = self.duration if channel == STABLE else self.beside.setdefault(channel, {})
+        histogram = durations.get(status)
         if histogram is None:
-            histogram = self.duration[status] = Histogram(SECONDS)
+            histogram = durations[status] = Histogram(SECONDS)
         histogram.observe(seconds)
 
     def succeeded(self, outcome: Outcome, rows: int, seconds: float, now_ms: int) -> None:
         """Count a good answer and its work."""
         self.last = now_ms
+        if outcome.channel != STABLE:
+            self.answered(OK, seconds, outcome.channel)
+            seconds = math.nan
         self.recent.append((outcome.queue_us, outcome.compute_us, outcome.batch or rows, rows, seconds))
         if len(self.recent) >= _RECENT:
             self.fold()
@@ -147,7 +155,7 @@ class EngineMeter:
         self.queue.observe_all(queue / 1e6)
         self.compute.observe_all(compute / 1e6)
         self.batch.observe_all(sizes)
-        self.duration.setdefault(OK, Histogram(SECONDS)).observe_all(seconds)
+        self.duration.setdefault(OK, Histogram(SECONDS)).observe_all(seconds[~np.isnan(seconds)])
         for size in np.unique(sizes):
             chosen = sizes == size
             share = rows[chosen] / size
@@ -170,8 +178,12 @@ class EngineMeter:
         self.failed_seconds += other.failed_seconds
         for status, histogram in other.duration.items():
             self.duration.setdefault(status, Histogram(SECONDS)).add(histogram)
-        for mine, more in ((self.queue, other.queue), (self.compute, other.compute), (self.batch, other.batch)):
-            mine.add(more)
+        for channel, durations in other.beside.items():
+            mine = self.beside.setdefault(channel, {})
+            for status, histogram in durations.items():
+                mine.setdefault(status, Histogram(SECONDS)).add(histogram)
+        for one, more in ((self.queue, other.queue), (self.compute, other.compute), (self.batch, other.batch)):
+            one.add(more)
         for reason, count in other.rejected.items():
             self.rejected[reason] = self.rejected.get(reason, 0) + count
         for size, batch in other.batches.items():

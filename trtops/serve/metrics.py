@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
-from trtops.serve.measure import Meters
+from trtops.serve.measure import STABLE, Meters
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from prometheus_client import Metric
 
@@ -51,6 +51,7 @@ class Exposition:
         self._swaps = swaps
         self._executor = executor
         self.front_ends: Processes | None = None
+        self.more: list[Callable[[], Iterable[Metric]]] = []
         self._registry = CollectorRegistry()
         self._registry.register(self)
 
@@ -71,6 +72,8 @@ class Exposition:
             yield from _processes(self.front_ends)
         if self._executor is not None:
             yield from _batches(self._executor.totals())
+        for collect in self.more:
+            yield from collect()
 
     def _durations(self) -> Iterator[Metric]:
         from prometheus_client.core import HistogramMetricFamily
@@ -78,12 +81,13 @@ class Exposition:
         total = HistogramMetricFamily(
             "trtops_request_duration_seconds",
             "From the whole request to its answer",
-            labels=["engine", "code"],
+            labels=["engine", "channel", "code"],
             unit="seconds",
         )
         for name, meter in self._meters.engines.items():
-            for status, histogram in sorted(meter.duration.items()):
-                total.add_metric([name, str(status)], histogram.cumulative(), histogram.sum)
+            for channel, durations in {STABLE: meter.duration, **meter.beside}.items():
+                for status, histogram in sorted(durations.items()):
+                    total.add_metric([name, channel, str(status)], histogram.cumulative(), histogram.sum)
         yield total
         parts: list[tuple[str, str, Callable[[EngineMeter], Histogram]]] = [
             ("trtops_request_queue_seconds", "Waiting for a batch", lambda meter: meter.queue),

@@ -80,6 +80,15 @@ PREFLIGHT: dict[str, Any] = {
     "estimate_bytes": {"default": {"weights": 20_000_000, "activations": 100_000_000, "bindings": 1_600_000}},
 }
 
+LOCK: dict[str, Any] = {
+    "engine": ENGINE["metadata"]["name"],
+    "environment": "prod",
+    "release": digest("released"),
+    "version": "2.1.0",
+    "inputs": PREFLIGHT["model"]["inputs"],
+    "outputs": PREFLIGHT["model"]["outputs"],
+}
+
 H200: dict[str, Any] = {
     "kind": "gpu",
     "name": "NVIDIA H200",

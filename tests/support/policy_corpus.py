@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
-from tests.support.corpus_parts import CONFIG, ENGINE, EVIDENCE, NOW, PREFLIGHT, RELEASE, RUNTIME, VERDICT, digest
+from tests.support.corpus_parts import CONFIG, ENGINE, EVIDENCE, LOCK, NOW, PREFLIGHT, RELEASE, RUNTIME, VERDICT, digest
 from trtops.document import load_document
 from trtops.evidence import Evidence
 from trtops.model.facts import Preflight
@@ -21,6 +21,7 @@ from trtops.policy.inputs_evidence import evidence_input
 from trtops.policy.inputs_release import Consent, Proposal, SignatureFacts, previous_facts, release_input
 from trtops.policy.inputs_source import source_input
 from trtops.policy.inputs_spec import spec_input
+from trtops.policy.interfaces import InterfaceLock
 from trtops.policy.loader import load_policies
 from trtops.policy.verdict import Stage, Verdict
 from trtops.release.documents import Binding, ConfigRelease, EngineRelease
@@ -105,6 +106,9 @@ def _spec(case: Mapping[str, Any]) -> Document:
         environment=case.get("environment", "prod"),
         document=written,
         runtime_document=runtime,
+        released=None
+        if case.get("unlocked")
+        else InterfaceLock.model_validate(changed(LOCK, case.get("released", {}))),
     ).to_json()
 
 

@@ -7,7 +7,20 @@ from typing import Annotated
 import typer
 
 from trtops import __version__
-from trtops.cli import author, config, doctor, engine, policy, registry, release, rollout, secret, serve, trust
+from trtops.cli import (
+    author,
+    config,
+    doctor,
+    engine,
+    interface,
+    policy,
+    registry,
+    release,
+    rollout,
+    secret,
+    serve,
+    trust,
+)
 
 app = typer.Typer(
     name="trtops",
@@ -18,7 +31,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
 )
-for part in (engine, release, rollout, serve, author, policy, registry, secret, trust, config, doctor):
+for part in (engine, release, rollout, serve, author, policy, registry, secret, trust, interface, config, doctor):
     part.register(app)
 
 

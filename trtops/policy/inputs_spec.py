@@ -10,6 +10,7 @@ from trtops.digest import Value
 from trtops.policy.inputs import StageInput
 from trtops.policy.inputs_facts import SpecFacts, spec_facts
 from trtops.policy.inputs_secrets import SecretField, secret_fields, withhold
+from trtops.policy.interfaces import InterfaceFacts, InterfaceLock, interface_facts
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -95,7 +96,10 @@ class PreflightFacts(Value):
 
 
 class SpecInput(StageInput):
-    """``trtops.spec/v1``. ``document`` and ``runtime_document`` are the files as written, secrets withheld."""
+    """``trtops.spec/v1``. ``document`` and ``runtime_document`` are the files as written, secrets withheld.
+
+    ``interface`` compares the model with what clients of the released engine rely on.
+    """
 
     schema_id: Literal["trtops.spec/v1"] = Field(default="trtops.spec/v1", alias="schema")
     document: dict[str, JsonValue]
@@ -103,6 +107,7 @@ class SpecInput(StageInput):
     facts: SpecFacts
     runtime: RuntimeFacts
     preflight: PreflightFacts
+    interface: InterfaceFacts
 
 
 def _override(override: BatchingOverride) -> OverrideFacts:
@@ -174,6 +179,7 @@ def spec_input(
     environment: str,
     document: Mapping[str, Any] | None = None,
     runtime_document: Mapping[str, Any] | None = None,
+    released: InterfaceLock | None = None,
 ) -> SpecInput:
     """Build the document of the stage ``spec``.
 
@@ -184,6 +190,7 @@ def spec_input(
         environment: whose rules hold.
         document: ``engine.yaml`` as written; by default what the spec sets.
         runtime_document: the merged ``runtime.yaml`` as written; by default what the config sets.
+        released: the interface that clients rely on; None: none is known.
     """
     written = spec.model_dump(mode="json", exclude_unset=True) if document is None else dict(document)
     below = None
@@ -201,4 +208,5 @@ def spec_input(
         facts=spec_facts(spec),
         runtime=_runtime(runtime, secrets),
         preflight=_preflight(spec, preflight),
+        interface=interface_facts(released, preflight.model.inputs, preflight.model.outputs),
     )

@@ -187,7 +187,7 @@ def _judged(
     from trtops.workflow.judge import judge_each
 
     subjects = {
-        number: tried(partial(subject_of, one, stage, gate.environment))
+        number: tried(partial(subject_of, one, stage, gate))
         for number, one in enumerate(outcomes)
         if isinstance(one, Checked) and not one.denied
     }
@@ -206,14 +206,18 @@ def _with(outcome: Checked | TrtopsError, answer: Verdict | TrtopsError | None) 
     return answer if isinstance(answer, TrtopsError) else replace(outcome, verdicts=(*outcome.verdicts, answer))
 
 
-def subject_of(checked: Checked, stage: Stage, environment: str) -> Subject:
-    """What is judged of an engine in the stage ``source`` or, with its preflight, ``spec``."""
+def subject_of(checked: Checked, stage: Stage, gate: Gate) -> Subject:
+    """What is judged of an engine in the stage ``source`` or, with its preflight, ``spec``.
+
+    Raises:
+        Undecided: its released interface cannot be read.
+    """
     from trtops.policy.gate import Subject
 
     if stage == "spec" and checked.preflight is not None:
-        document = spec_document(checked, checked.preflight, environment)
+        document = spec_document(checked, checked.preflight, gate)
     else:
-        document = source_document(checked, environment)
+        document = source_document(checked, gate.environment)
     return Subject(checked.spec.name, checked.spec.name, document, checked.locate)
 
 
@@ -257,18 +261,24 @@ def source_document(checked: Checked, environment: str) -> dict[str, Any]:
     return document.to_json()
 
 
-def spec_document(checked: Checked, found: Preflight, environment: str) -> dict[str, Any]:
-    """What policies of the stage ``spec`` see of an engine and of what preflight found."""
+def spec_document(checked: Checked, found: Preflight, gate: Gate) -> dict[str, Any]:
+    """What policies of the stage ``spec`` see of an engine and of what preflight found.
+
+    Raises:
+        Undecided: its released interface cannot be read.
+    """
     from trtops.policy.inputs_spec import spec_input
+    from trtops.policy.interfaces import lock_of
 
     runtime = checked.runtime
     document = spec_input(
         checked.spec,
         runtime.config if runtime else None,
         found,
-        environment=environment,
+        environment=gate.environment,
         document=checked.engine.document.data,
         runtime_document=runtime.data if runtime else None,
+        released=lock_of(gate.policies.files, checked.spec.name),
     )
     return document.to_json()
 

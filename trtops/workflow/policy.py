@@ -173,8 +173,8 @@ def input_of(workspace: Workspace, engine: str, stage: Stage) -> str:
     (folder,) = folders_of(workspace, [engine])
     with open_gate(workspace) as gate:
         checked = check(workspace, folder, gate)
-    if stage == "source" or checked.preflight is None:
-        document = source_document(checked, workspace.environment)
-    else:
-        document = spec_document(checked, checked.preflight, workspace.environment)
+        if stage == "source" or checked.preflight is None:
+            document = source_document(checked, workspace.environment)
+        else:
+            document = spec_document(checked, checked.preflight, gate)
     return json.dumps(document, indent=2, ensure_ascii=False) + "\n"

@@ -86,7 +86,7 @@ def _compare(proposed: Gate, checked: Sequence[Checked], *, before: Gate, whole:
         judged = [(one, verdict) for one in checked for verdict in one.verdicts if verdict.stage == stage]
         if not judged:
             continue
-        subjects = [subject_of(one, stage, proposed.environment) for one, _ in judged]
+        subjects = [subject_of(one, stage, proposed) for one, _ in judged]
         answers = judge_each(proposed, stage, subjects, whole=whole)
         for (one, verdict), answer in zip(judged, answers, strict=True):
             if isinstance(answer, TrtopsError):

@@ -112,6 +112,22 @@ def test_an_approval_may_lie_where_it_goes_to(released: Repository, settings: di
     _promote(released, settings).says(0, "generation 1 in staging")
 
 
+def test_only_what_exists_is_approved(released: Repository, settings: dict[str, str]) -> None:
+    digest = _binding(released, "dev")["engine_release"]
+    other = f"sha256:{'0' * 64}"
+    for env in ("dev", "staging"):
+        done = released.call("approve", f"tiny@{other}", "--as", "alice", "--env", env)
+        done.says(2, "there is no release 000000000000", "no gate has judged one")
+        released.call("approve", f"big@{digest}", "--as", "alice", "--env", env).says(2, "is no release of big")
+        shown = released.call("approve", f"tiny@{digest}", "--as", "alice", "--env", env)
+        shown.says(0, "interface 1.0.0, tier bronze, targets onnxruntime, commit ")
+    path = released.home / "store" / "records" / "release" / f"{digest.removeprefix('sha256:')}.json"
+    path.write_bytes(path.read_bytes().replace(b'"tier":"bronze"', b'"tier":"silver"'))
+    released.call("approve", f"tiny@{digest}", "--as", "alice", "--env", "staging").says(2, "is no release of tiny")
+    released.call("approve", f"tiny@{digest}", "--as", "alice", "--env", "dev").says(0)  # the registry has it, signed
+    del settings
+
+
 def test_nobody_approves_their_own(released: Repository, settings: dict[str, str]) -> None:
     """The commit's author by identity; who releases by key."""
     _approver(released, _approve(released, "alice"), AUTHOR)

@@ -112,6 +112,9 @@ def approve(
     with workspace({"environment": environment}, quiet=True) as here:
         done = run(here, what, key)
         where = here.environment
+    made = done.made
+    targets = ", ".join(artifact.target for artifact in made.artifacts)
+    say(f"interface {made.contract.version}, tier {made.tier}, targets {targets}, commit {made.commit or 'unknown'}\n")
     say(f"{'approved' if done.new else 'approved already'}: {done.engine}@{done.release} in {where}, key {done.key}\n")
     return 0
 

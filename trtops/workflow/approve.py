@@ -11,6 +11,7 @@ from trtops.digest import Digest
 from trtops.errors import InputError
 
 if TYPE_CHECKING:
+    from trtops.release.documents import EngineRelease
     from trtops.release.keys import Signer
     from trtops.workflow.workspace import Workspace
 
@@ -24,12 +25,14 @@ class Approved:
     Attributes:
         engine: name.
         release: digest of the engine release.
+        made: the engine release.
         key: id of the key.
         new: False if this very approval was there already.
     """
 
     engine: str
     release: Digest
+    made: EngineRelease
     key: str
     new: bool
 
@@ -40,19 +43,54 @@ def approve(workspace: Workspace, what: str, key: str) -> Approved:
     Args:
         workspace: whose environment.
         what: ``ENGINE``, for what its stable channel names there, or ``ENGINE@sha256:…``, for a release that a gate
-            has refused for want of approvals and that is nowhere yet.
+            has refused for want of approvals and that is in the store only.
         key: name of a key of this home, made on first use, or path of a private key.
 
     Raises:
-        InputError: it is no release or key, or nothing is released.
-        StorageError, TrustError, Unavailable: the key's file, or the registry.
+        InputError: it is no release or key, there is no such release, or nothing is released.
+        StorageError, TrustError, Unavailable: the key's file, the store or the registry.
     """
     from trtops.release.approval import approve as publish
 
     engine, digest = _release(workspace, what)
+    made = _existing(workspace, engine, digest)
     signer = signer_of(workspace, key)
     new = publish(workspace.registry(), signer, engine, digest, now=workspace.now())
-    return Approved(engine, digest, signer.key_id, new)
+    return Approved(engine, digest, made, signer.key_id, new)
+
+
+def _existing(workspace: Workspace, engine: str, digest: Digest) -> EngineRelease:
+    """The release itself: nobody approves what cannot be looked at.
+
+    From the registry, verified, or as a gate kept it in the store, where its digest is all that vouches for it.
+    """
+    from pydantic import ValidationError
+
+    from trtops.release import layout
+    from trtops.release.documents import EngineRelease
+    from trtops.release.envelope import verify
+    from trtops.workflow.gate import JUDGED
+
+    where = layout.engine_release(engine, digest)
+    body = workspace.registry().read(where)
+    if body is not None:
+        made = verify(body, EngineRelease, workspace.keys.root(), where=where).value
+    else:
+        kept = workspace.store.record(JUDGED, digest.value)
+        fix = f"write it as the gate that refused it did, and use its store ({workspace.store.root})"
+        if kept is None:
+            what = f"there is no release {digest.short} in {workspace.environment}, and no gate has judged one"
+            raise InputError(what, fix=fix)
+        try:
+            made = EngineRelease.model_validate_json(kept)
+        except ValidationError:
+            raise InputError("what the store keeps of this release is damaged", where=digest.short, fix=fix) from None
+    if made.digest() != digest or made.engine != engine:
+        what = f"{digest.short} is no release of {engine}"
+        raise InputError(
+            what, where=where, fix=f"it is a release of {made.engine}" if made.digest() == digest else None
+        )
+    return made
 
 
 @dataclass(frozen=True)

@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from trtops.workflow.release import Current
     from trtops.workflow.workspace import Workspace
 
+JUDGED = "release"
+"""Kind of the store's records: digest of an engine release -> the release that a gate judged, for who approves it."""
+
 _APPROVALS = "release.approvals_met"
 
 
@@ -42,6 +45,7 @@ def judge_release(workspace: Workspace, gate: Gate, bundle: Bundle, baseline: Cu
     """What policies of the workspace's environment say of a release.
 
     Raises:
+        StorageError: the store cannot keep what is judged.
         Undecided: a policy could not be evaluated.
         Unavailable: a registry that may hold approvals is away.
     """
@@ -50,6 +54,7 @@ def judge_release(workspace: Workspace, gate: Gate, bundle: Bundle, baseline: Cu
     from trtops.release.approval import approvals
 
     made = bundle.engine_release
+    workspace.store.keep(JUDGED, made.digest().value, made.canonical_bytes())
     own = workspace.keys.signer("release").key_id
     first_use = workspace.keys.self_made()
     signatures: Sequence[SignatureFacts] = tuple(

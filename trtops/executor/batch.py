@@ -97,9 +97,8 @@ def reason_of(bucket: Bucket, now: float) -> tuple[Reason, int] | None:
 
 def take(bucket: Bucket, limit: int, now: float) -> tuple[tuple[Ticket, ...], int]:
     """Take the most urgent requests, in order, as long as they fit; a first one that is larger goes alone."""
-    filled = [level for level in bucket.levels if level]
+    filled = [*filter(None, bucket.levels)]
     taken: list[Ticket] = []
-    rows = 0
     if len(filled) == 1:
         rows = _take_from(bucket, filled[0], limit, 0, taken)
     else:
@@ -141,8 +140,12 @@ def _take_mixed(bucket: Bucket, filled: list[deque[Ticket]], limit: int, now: fl
 def _take_from(bucket: Bucket, level: deque[Ticket], limit: int, rows: int, taken: list[Ticket]) -> int:
     """From one level: no urgencies to compare."""
     if len(level) == bucket.rows and not bucket.dead and not rows:  # requests of one row, as most are
-        pop = level.popleft
-        taken.extend([pop() for _ in range(min(limit, len(level)))])
+        if limit >= len(level):
+            taken.extend(level)
+            level.clear()
+        else:
+            pop = level.popleft
+            taken.extend([pop() for _ in range(limit)])
         for offset, ticket in enumerate(taken):
             ticket.phase = RUNNING
             ticket.offset = offset

@@ -136,6 +136,7 @@ def cancel(state: State, ticket: Ticket) -> bool:
         _leave(state, ticket)
     elif ticket.phase == RUNNING:
         state.flying -= 1
+        state.decided += 1
     else:
         return False
     ticket.phase = DONE
@@ -148,6 +149,7 @@ def abandon(state: State, launch: Launch) -> list[Ticket]:
     for ticket in left:
         ticket.phase = DONE
     state.flying -= len(left)
+    state.decided += len(left)
     return left
 
 
@@ -167,7 +169,9 @@ def finish(state: State, launch: Launch, now: float, seconds: float | None) -> t
         for bucket in engine.buckets.values() if engine.timed else ():
             if bucket.deadlines and bucket.rows and not bucket.ready:
                 _arm(state, bucket)  # the cost is known better now, so is the latest start
-    answer = [ticket for ticket in launch.tickets if ticket.phase == RUNNING]
+    answer = list(launch.tickets)
+    if state.decided != launch.decided:
+        answer = [ticket for ticket in answer if ticket.phase == RUNNING]
     for ticket in answer:
         ticket.phase = DONE
     state.flying -= len(answer)
@@ -341,6 +345,7 @@ def _expire(state: State, ticket: Ticket, reason: ExpireReason, actions: list[Ac
     running = ticket.phase == RUNNING
     if running:
         state.flying -= 1
+        state.decided += 1
     else:
         _leave(state, ticket)
     ticket.phase = DONE
@@ -432,7 +437,7 @@ def _release(state: State, bucket: Bucket, now: float) -> Launch | None:
         reason, limit = why
         timed = bool(bucket.deadlines or bucket.stragglers)
         tickets, rows = take(bucket, limit, now)
-        launch = Launch(engine, bucket.shape, _occupy(state, engine), tickets, rows, reason, now, timed)
+        launch = Launch(engine, bucket.shape, _occupy(state, engine), tickets, rows, reason, now, timed, state.decided)
         engine.queued -= len(tickets)
         state.flying += len(tickets)
         engine.running += 1

@@ -226,11 +226,12 @@ class State:
         dues: heap of ``(when, number, bucket)``: when a bucket becomes ready by time.
         timers: heap of ``(when, number, whose)``: the earliest deadline of a bucket and of a batch that runs, the
             oldest timeout of an engine.
-        flying: requests that run and are not decided.
+        flying: requests that run and are not decided. ``decided``: how many were while they ran, ever.
         dues_limit, timers_limit: entries at which the heaps are swept.
     """
 
     __slots__ = (
+        "decided",
         "dues",
         "dues_limit",
         "engines",
@@ -252,7 +253,7 @@ class State:
         self.dues: list[tuple[float, int, Bucket]] = []
         self.timers: list[tuple[float, int, Bucket | EngineQueue | Launch]] = []
         self.dues_limit = self.timers_limit = 128
-        self.flying = 0
+        self.flying = self.decided = 0
         self.number = 0
 
     def __repr__(self) -> str:
@@ -273,6 +274,7 @@ class Launch(NamedTuple):
         reason: why the batch was released now.
         at: when.
         timed: some of them may have deadlines.
+        decided: :attr:`State.decided` at that time.
     """
 
     engine: EngineQueue
@@ -283,6 +285,7 @@ class Launch(NamedTuple):
     reason: Reason
     at: float
     timed: bool
+    decided: int
 
 
 class Reject(NamedTuple):

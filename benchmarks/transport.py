@@ -1,9 +1,9 @@
 """Shared memory against TCP and Unix sockets: the same handler, the same payloads, in one run, interleaved.
 
-Run: ``python benchmarks/transport.py [--rounds N]``. A server process sums each payload and answers with 4 KB; client
-processes write a payload and read the answer. All ends are Python, so what differs is how the bytes travel. Every round
-measures all transports one after the other; tables give the median of the rounds and ratios with their smallest and
-largest round.
+Run: ``python benchmarks/transport.py [--rounds N] [--write FILE]``. A server process sums each payload (float32) and
+answers with 4 KB; client processes write a payload and read the answer. All ends are Python, so what differs is how the
+bytes travel. Every round measures all transports one after the other; tables give the median of the rounds and ratios
+with their smallest and largest round.
 
 - ``tcp``, ``unix``: blocking sockets, a thread a connection, an 8-byte length before the payload, ``recv_into`` a
   buffer that is kept, Nagle off.
@@ -18,7 +18,6 @@ import argparse
 import contextlib
 import multiprocessing
 import os
-import platform
 import socket
 import statistics
 import struct
@@ -27,10 +26,10 @@ import threading
 import time
 from collections import defaultdict
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from printing import arguments, emit, machine, ratios, spread, table
 
 from trtops.executor.port import Outcome
 from trtops.transport.client import Client
@@ -87,14 +86,15 @@ def receive(sock: socket.socket, view: memoryview) -> bool:
 
 
 def serve_socket(sock: socket.socket) -> None:
-    buffer = np.empty(_LARGE, np.uint8)
+    buffer = np.empty(_LARGE // 4, np.float32)
+    room = memoryview(buffer).cast("B")
     head = bytearray(_LENGTH.size)
     reply = memoryview(bytearray(_REPLY.tobytes()))
     with sock, contextlib.suppress(ConnectionError):
         while receive(sock, memoryview(head)):
             (size,) = _LENGTH.unpack(head)
-            receive(sock, memoryview(buffer)[:size])
-            reply[0] = int(buffer[:size].sum()) & 0xFF
+            receive(sock, room[:size])
+            reply[0] = int(buffer[: size // 4].sum()) & 0xFF
             sock.sendall(reply)
 
 
@@ -172,7 +172,7 @@ class SlotClient:
         if not self.in_place:
             return self.client.submit("sum", {"x": payload}, 1)
         call, views = self.client.reserve("sum", {"x": payload}, 1)
-        views["x"][:64] = payload[:64]  # what a producer wrote there anyway is not copied once more
+        views["x"][:16] = payload[:16]  # what a producer wrote there anyway is not copied once more
         self.client.send(call)
         return call
 
@@ -217,7 +217,7 @@ def measure(way: Way, folder: str, port: int) -> dict[str, float]:
     client = way.connect(folder, port)
     numbers: dict[str, float] = {}
     for name, size, count in (("4 KB", _SMALL, 1500), ("1 MB", _LARGE, 150)):
-        payload = np.ones(size, np.uint8)
+        payload = np.ones(size // 4, np.float32)
         times = []
         for index in range(count + count // 5):
             start = time.perf_counter()
@@ -228,7 +228,7 @@ def measure(way: Way, folder: str, port: int) -> dict[str, float]:
         numbers[f"{name} p50 us"] = times[len(times) // 2]
         numbers[f"{name} p99 us"] = times[len(times) * 99 // 100]
     start = time.perf_counter()
-    client.many(np.ones(_LARGE, np.uint8), 300, 4)
+    client.many(np.ones(_LARGE // 4, np.float32), 300, 4)
     numbers["GB/s, 1 MB, 4 in flight"] = 300 * _LARGE / (time.perf_counter() - start) / 1e9
     client.close()
     return numbers
@@ -241,7 +241,7 @@ def crowd(way: Way, folder: str, port: int, clients: int = 4, number: int = 1500
 
     def work() -> None:
         client = way.connect(folder, port)
-        payload = np.ones(_SMALL, np.uint8)
+        payload = np.ones(_SMALL // 4, np.float32)
         for _ in range(100):
             client.one(payload)
         barrier.wait()
@@ -263,32 +263,53 @@ def crowd(way: Way, folder: str, port: int, clients: int = 4, number: int = 1500
     return clients * number / elapsed
 
 
-def table(results: dict[str, dict[str, list[float]]]) -> None:
+_RPS = "rps, 4 clients, 4 KB"
+_GOALS = (
+    ("4 KB p50", "slots", "tcp", "4 KB p50 us", "<= 0.8"),
+    ("GB/s, 1 MB, 4 in flight", "slots", "tcp", "GB/s, 1 MB, 4 in flight", ">= 1.9"),
+    ("the same, written in place", "slots, in place", "tcp", "GB/s, 1 MB, 4 in flight", ">= 1.9"),
+    ("rps of 4 clients, 4 KB", "slots", "unix", _RPS, ">= 1.4"),
+    ("4 KB p50, a lone client that spins", "slots, spinning", "tcp", "4 KB p50 us", "<= 0.3"),
+)
+
+
+def report(results: dict[str, dict[str, list[float]]]) -> str:
     columns = list(results["tcp"])
-    print("| transport | " + " | ".join(columns) + " |")
-    print("|---" * (len(columns) + 1) + "|")
-    for name, numbers in results.items():
-        cells = [f"{statistics.median(numbers[column]):.4g}" if column in numbers else "-" for column in columns]
-        print(f"| {name} | " + " | ".join(cells) + " |")
-    print("\nRatios, round by round: median (smallest to largest)\n")
-    print("| | " + " | ".join(columns) + " |")
-    print("|---" * (len(columns) + 1) + "|")
-    for base in ("tcp", "unix"):
-        for name in [name for name in results if name.startswith("slots")]:
-            cells = []
-            for column in columns:
-                if column not in results[name]:
-                    cells.append("-")
-                    continue
-                ratios = sorted(a / b for a, b in zip(results[name][column], results[base][column], strict=True))
-                cells.append(f"{statistics.median(ratios):.2f} ({ratios[0]:.2f} to {ratios[-1]:.2f})")
-            print(f"| {name} / {base} | " + " | ".join(cells) + " |")
+    rows = [
+        [name, *(f"{statistics.median(found[column]):.4g}" if column in found else "-" for column in columns)]
+        for name, found in results.items()
+    ]
+    goals = [
+        [what, f"{ours} / {theirs}", spread(ratios(results[ours][column], results[theirs][column])), goal]
+        for what, ours, theirs, column, goal in _GOALS
+    ]
+    others = [
+        [
+            f"{name} / {base}",
+            *(
+                spread(ratios(results[name][column], results[base][column])) if column in results[name] else "-"
+                for column in columns
+            ),
+        ]
+        for base in ("tcp", "unix")
+        for name in results
+        if name.startswith("slots")
+    ]
+    return "\n".join(
+        [
+            table(["transport, median", *columns], rows),
+            table(["", "ratio", "median (smallest to largest round)", "goal"], goals),
+            "All ratios, round by round\n",
+            table(["", *columns], others),
+        ]
+    )
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--rounds", type=int, default=7)
-    rounds = parser.parse_args().rounds
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    arguments(parser, 7)
+    options = parser.parse_args()
+    text = ["# Transports\n", machine(options.rounds)]
     context = multiprocessing.get_context("fork")
     with tempfile.TemporaryDirectory() as folder:
         ready, child_end = context.Pipe()
@@ -296,21 +317,15 @@ def main() -> None:
         server.start()
         port = ready.recv()
         results: dict[str, dict[str, list[float]]] = {way.name: defaultdict(list) for way in _WAYS}
-        for _ in range(rounds):
+        for _ in range(options.rounds):
             for way in _WAYS:
                 for column, number in measure(way, folder, port).items():
                     results[way.name][column].append(number)
                 if "spinning" not in way.name:  # four spinning clients would fight for the cores
-                    results[way.name]["rps, 4 clients, 4 KB"].append(crowd(way, folder, port))
+                    results[way.name][_RPS].append(crowd(way, folder, port))
         ready.send("stop")
         server.join()
-    cpu = next(
-        (line.split(":")[1].strip() for line in Path("/proc/cpuinfo").read_text().splitlines() if "model name" in line),
-        "?",
-    )
-    machine = f"{os.cpu_count()} x {cpu}, Linux {platform.release()}, CPython {platform.python_version()}"
-    print(f"# {machine}, {rounds} rounds\n")
-    table(results)
+    emit("\n".join([*text, report(results)]), options.write)
 
 
 if __name__ == "__main__":

@@ -4,22 +4,24 @@ from __future__ import annotations
 
 import datetime as dt
 import errno
-from typing import TYPE_CHECKING
+import os
+import re
+import shutil
+from pathlib import Path
 
 import pytest
 
 from tests.support.policies import ENFORCEMENT, METADATA, WORKSPACE, repository, write, write_rule
 from trtops.errors import InputError, StorageError, Undecided
+from trtops.policy.engines import find_opa
 from trtops.policy.explain import explain
 from trtops.policy.lint import lint
 from trtops.policy.loader import load_policies
 from trtops.policy.port import STAGES
 from trtops.policy.scaffold import new_rule
-from trtops.policy.testing import run_embedded
+from trtops.policy.testing import run_embedded, run_opa
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
+ROOT = Path(__file__).parents[2]
 TODAY = dt.date(2026, 1, 1)
 
 
@@ -40,6 +42,30 @@ def test_a_new_rule_has_one_place_to_fill_in(tmp_path: Path) -> None:
     rule, _ = new_rule(repository(tmp_path, {}), "spec.small", since="0.1.0", title="Engines are small")
     assert rule.read_text().count("FILL IN") == 1
     assert load_policies(tmp_path).rule("spec.small").metadata.title == "Engines are small"
+
+
+def test_a_rule_written_by_the_book_takes_one_command_and_one_file(tmp_path: Path) -> None:
+    """What `docs/concepts/writing-rules.md` says, done: the rule's file is all that is filled in."""
+    book = (ROOT / "docs" / "concepts" / "writing-rules.md").read_text(encoding="utf-8")
+    (command,) = re.findall(r"^trtops policy new (\S+) --title \"(.*)\"$", book, re.MULTILINE)
+    for folder in ("policies", "governance"):
+        shutil.copytree(ROOT / folder, tmp_path / folder)
+    rule, _ = new_rule(tmp_path, command[0], since="0.1.0", title=command[1])
+    assert "FILL IN" in rule.read_text(encoding="utf-8")
+    (text,) = re.findall(r"^```rego\n(.*?)^```$", book, re.MULTILINE | re.DOTALL)
+    rule.write_text(text, encoding="utf-8")
+    policies = load_policies(tmp_path)
+    name = command[0].replace("/", ".")
+    assert policies.rule(name).metadata.title == command[1]
+    assert lint(policies) == ()
+    reports = [run_embedded(policies, only=[name])]
+    opa = find_opa(os.environ)
+    if opa is not None:
+        reports.append(run_opa(policies, opa, only=[name]))
+    for report in reports:
+        assert report.passed, report
+        assert [case.outcome for case in report.cases] == ["passed", "passed"]
+        assert [entry.missed for entry in report.coverage if entry.rule == name] == [()]
 
 
 @pytest.mark.parametrize(

@@ -25,7 +25,7 @@ def policies() -> PolicySet:
 def test_pages_are_fresh(policies: PolicySet) -> None:
     wanted = pages(policies)
     found = {str(path.relative_to(ROOT)): path.read_text(encoding="utf-8") for path in (ROOT / FOLDER).rglob("*.md")}
-    assert found == wanted, "run `python -m trtops.policy.pages`"
+    assert found == wanted, "run `trtops policy docs`"
 
 
 def test_every_rule_has_its_page_where_findings_link_to(policies: PolicySet) -> None:
@@ -72,10 +72,14 @@ def test_pages_are_written_and_those_of_lost_rules_removed(tmp_path: Path) -> No
                 copy.write_bytes(source.read_bytes())
     lost = tmp_path / FOLDER / "spec" / "gone.md"
     lost.parent.mkdir(parents=True)
-    lost.write_text("of a rule that is gone", encoding="utf-8")
-    written = write(tmp_path)
+    lost.write_text("<!-- Written by `trtops policy docs` from a rule that is gone -->", encoding="utf-8")
+    mine = lost.with_name("mine.md")
+    mine.write_text("by hand", encoding="utf-8")
+    policies = load_policies(tmp_path)
+    changed, count = write(policies, tmp_path)
     assert not lost.exists()
-    assert sorted(written) == sorted((tmp_path / FOLDER).rglob("*.md"))
-    assert [path.read_bytes() for path in written] == [
-        (ROOT / path.relative_to(tmp_path)).read_bytes() for path in written
-    ]
+    assert set(changed) == {*pages(policies), f"{FOLDER}/spec/gone.md"}
+    assert count == len(pages(policies))
+    assert mine.read_text(encoding="utf-8") == "by hand"
+    assert all((tmp_path / path).read_bytes() == (ROOT / path).read_bytes() for path in pages(policies))
+    assert write(policies, tmp_path) == ((), count)

@@ -1,4 +1,4 @@
-"""Commands for who writes policies and lets be passed: lint, test, new, explain, approve, try, input, bundle."""
+"""Commands for who writes policies and lets be passed: lint, test, new, docs, explain, approve, try, input, bundle."""
 
 from __future__ import annotations
 
@@ -32,6 +32,7 @@ def register(app: typer.Typer) -> None:
     policy_app.command("lint")(lint)
     policy_app.command("test")(test)
     policy_app.command("new")(new)
+    policy_app.command("docs")(docs)
     policy_app.command("explain")(explain)
     policy_app.command("approve")(approve)
     policy_app.command("try")(try_)
@@ -113,6 +114,22 @@ def new(
     for path in paths:
         say(f"wrote {os.path.relpath(path)}\n")
     say(f"fill in what is marked, then: trtops policy test {rule}\n")
+    return 0
+
+
+@guarded
+def docs() -> int:
+    """Write a page for each rule.
+
+    To docs/rules, from the rules' metadata; pages of rules that are gone are removed.
+    """
+    from trtops.workflow.policy import docs as run
+
+    with workspace(quiet=True) as here:
+        changed, count = run(here)
+    for path in changed:
+        say(f"wrote {path}\n")
+    say(f"{count} pages, {len(changed)} of them changed\n")
     return 0
 
 

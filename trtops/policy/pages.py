@@ -6,18 +6,20 @@ Rendering is pure: a policy set in, texts out. ``docs/rules/`` holds them, and a
 from __future__ import annotations
 
 import re
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from trtops.policy.port import STAGES
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from pathlib import Path
 
     from trtops.policy.port import PolicySet, Rule
     from trtops.policy.verdict import Severity, Stage
 
 FOLDER = "docs/rules"
+_WRITTEN = (b"<!-- Written by `trtops policy docs` from", b"<!-- Written by `python -m trtops.policy.pages` from")
+"""What says that a page was written here; the second is of before there was the verb."""
 
 _SEVERITY: Mapping[Severity, str] = {
     "deny": "**deny**: what breaks it is not let through",
@@ -52,7 +54,7 @@ def index(policies: PolicySet) -> str:
     parts = [
         "# Rules",
         "",
-        "<!-- Written by `python -m trtops.policy.pages` from the rules themselves; edit those. -->",
+        "<!-- Written by `trtops policy docs` from the rules themselves; edit those. -->",
         "",
         "Every rule is a folder under `policies/`: the rule, its test, and the block that this page is written from.",
         "What a rule sees is described in [policy inputs](../concepts/policy-inputs.md); how strictly it holds in an",
@@ -83,7 +85,7 @@ def page(rule: Rule, policies: PolicySet) -> str:
         [
             f"# {rule.id}",
             "",
-            f"<!-- Written by `python -m trtops.policy.pages` from {rule.file.path}; edit that. -->",
+            f"<!-- Written by `trtops policy docs` from {rule.file.path}; edit that. -->",
             "",
             f"{about.title}.",
             "",
@@ -211,25 +213,27 @@ def _cell(text: str) -> str:
     return text.replace("|", "\\|").replace("\n", " ")
 
 
-def write(root: Path) -> list[Path]:
-    """Write all pages below a repository's root, and remove those of rules that are gone.
+def write(policies: PolicySet, root: Path) -> tuple[tuple[str, ...], int]:
+    """Write all pages below a repository's root, and remove those of rules that are gone; pages of people stay.
+
+    Returns:
+        Paths of the pages that differ from what was there, or are gone, relative to the root; and how many there are.
 
     Raises:
-        Undecided: the policies cannot be read.
         OSError: a page cannot be written.
     """
-    from trtops.policy.loader import load_policies
-
-    texts = pages(load_policies(root))
-    wanted = {root / path for path in texts}
-    for old in (root / FOLDER).glob("*/*.md"):
-        if old not in wanted:
+    texts = pages(policies)
+    changed = []
+    for old in sorted((root / FOLDER).glob("*/*.md")):
+        path = old.relative_to(root).as_posix()
+        if path not in texts and any(mark in old.read_bytes() for mark in _WRITTEN):
             old.unlink()
+            changed.append(path)
     for path, text in texts.items():
-        (root / path).parent.mkdir(parents=True, exist_ok=True)
-        (root / path).write_text(text, encoding="utf-8")
-    return sorted(wanted)
-
-
-if __name__ == "__main__":
-    write(Path.cwd())
+        target = root / path
+        if target.is_file() and target.read_bytes() == text.encode():
+            continue
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_bytes(text.encode())
+        changed.append(path)
+    return tuple(changed), len(texts)

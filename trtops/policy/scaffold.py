@@ -1,4 +1,4 @@
-"""``trtops policy new STAGE/RULE``: a rule with its test, which pass lint and tests and have one place to fill in."""
+"""``trtops policy new STAGE/RULE``: a rule with its test, which pass lint and tests and have one file to fill in."""
 
 from __future__ import annotations
 
@@ -38,8 +38,14 @@ findings contains finding if {{
 	}}
 }}
 
-# FILL IN: when is the document wrong? `trtops policy try FILE` shows what a rule sees.
+# FILL IN: when is a document wrong? `trtops policy input ENGINE` prints what a rule sees.
 broken if input.engine == "fill-in"
+
+# What of a document matters here, on either side of the boundary: the test beside this file reads it.
+examples := {{
+	"wrong": [{{"engine": "fill-in"}}],
+	"right": [{{"engine": "right"}}],
+}}
 """
 
 _TEST = """\
@@ -48,13 +54,19 @@ package trtops.{stage}.{name}_test
 import data.trtops.{stage}.{name}
 
 test_what_is_wrong_is_found if {{
-	found := {name}.findings with input as {{"engine": "fill-in"}}
-	[finding.path | some finding in found] == [["metadata", "name"]]
+	count({name}.examples.wrong) > 0
+	every document in {name}.examples.wrong {{
+		found := {name}.findings with input as document
+		count(found) > 0
+	}}
 }}
 
 test_what_is_right_passes if {{
-	found := {name}.findings with input as {{"engine": "right"}}
-	count(found) == 0
+	count({name}.examples.right) > 0
+	every document in {name}.examples.right {{
+		found := {name}.findings with input as document
+		count(found) == 0
+	}}
 }}
 """
 

@@ -93,6 +93,27 @@ def new(workspace: Workspace, rule: str, title: str | None) -> tuple[Path, ...]:
     return new_rule(workspace.root, rule, since=trtops.__version__, title=title)
 
 
+def docs(workspace: Workspace) -> tuple[tuple[str, ...], int]:
+    """Write a page for each rule, and their index.
+
+    Returns:
+        Paths of the pages that differ from what was there, or are gone, relative to the root; and how many there are.
+
+    Raises:
+        Undecided: the policies cannot be read.
+        StorageError: a page cannot be written.
+    """
+    from trtops.policy.loader import load_policies
+    from trtops.policy.pages import FOLDER, write
+
+    try:
+        changed, count = write(load_policies(workspace.root), workspace.root)
+    except OSError as error:
+        where = str(error.filename or workspace.root / FOLDER)
+        raise StorageError(f"a page cannot be written: {error.strerror}", where=where, fix="free the path") from error
+    return changed, count
+
+
 def explain(workspace: Workspace, rule: str) -> str:
     """A rule in words: what it asks, its level in each environment, its waivers.
 

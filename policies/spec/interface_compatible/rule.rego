@@ -1,6 +1,6 @@
 # METADATA
 # scope: package
-# title: A model that breaks clients of the released engine comes with a new major version
+# title: A model that breaks released clients has a new major version
 # description: |
 #   Clients were written against the tensors of what is released: names, types, shapes. They stand in
 #   `governance/interfaces`, which `trtops interface lock` writes. What breaks one of them needs a new major

@@ -13,6 +13,13 @@ from trtops.cli.options import EngineArgument, EnvironmentOption, JsonOption
 from trtops.cli.start import workspace
 
 
+class Isolation(str, Enum):
+    """Where engines run."""
+
+    WORKER = "worker"
+    NONE = "none"
+
+
 class LogFormat(str, Enum):
     """How the log is written."""
 
@@ -54,12 +61,33 @@ def serve(
         list[str] | None,
         typer.Option("--accepts", metavar="ENGINE=VERSION", help="Interface that clients need: same major, not older."),
     ] = None,
-    front_ends: Annotated[
-        int,
+    isolation: Annotated[
+        Isolation,
+        typer.Option("--isolation", help="Engines run in worker processes, or all in the server's own."),
+    ] = Isolation.WORKER,
+    devices: Annotated[
+        list[str] | None,
         typer.Option(
-            "--front-ends", metavar="N", help="Processes for HTTP and gRPC; 0: the server's own.", min=0, max=64
+            "--device", metavar="ID", help="For a worker each, as CUDA_VISIBLE_DEVICES names it (repeatable)."
         ),
-    ] = 0,
+    ] = None,
+    hang: Annotated[
+        float, typer.Option("--hang-after", metavar="SECONDS", help="When a worker or a batch counts as hung.", min=0.5)
+    ] = 10.0,
+    memory: Annotated[
+        list[str] | None,
+        typer.Option("--memory", metavar="PLACE=SIZE", help="What all pools may take: host=4GiB, device=20GiB."),
+    ] = None,
+    front_ends: Annotated[
+        int | None,
+        typer.Option(
+            "--front-ends",
+            metavar="N",
+            help="Processes for HTTP and gRPC; 0: the server's own (default: 1; without isolation 0).",
+            min=0,
+            max=64,
+        ),
+    ] = None,
     grpc_port: Annotated[
         int | None, typer.Option("--grpc-port", help="Also serve gRPC, here; 0: a free port.", min=0, max=65535)
     ] = None,
@@ -90,6 +118,10 @@ def serve(
         grpc_control_port=grpc_control_port,
         otel=otel,
         json_logs=log_format is LogFormat.JSON,
+        isolated=isolation is Isolation.WORKER,
+        devices=tuple(devices or ()),
+        hang=hang,
+        memory=tuple(memory or ()),
     )
     with workspace({"environment": environment}, quiet=True) as here:
         return run(here, engines or (), listen, accepts or ())

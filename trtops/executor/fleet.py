@@ -92,6 +92,7 @@ class Fleet:
         """
         if (charge.name, charge.channel) not in self.current and len({name for name, _ in self.current}) >= MAX_ENGINES:
             raise NotLoadable(f"{MAX_ENGINES} engines are served, as many as may be", where=f"engine {charge.name}")
+        self._bound(charge)
         load, actions = self._next(), []
         numbers: list[int] = []
         try:
@@ -364,6 +365,13 @@ class Fleet:
         )
 
     # -- parts ---------------------------------------------------------------------------------------------------------
+
+    def _bound(self, charge: Charge) -> None:
+        """Without a bound of its own, a device has what the engine's device has: an engine is for one kind only."""
+        device = charge.sidecar.device
+        if device.kind == "gpu" and device.memory_bytes:
+            for budget in self.budgets:
+                budget.size = budget.size if budget.size is not None else device.memory_bytes
 
     def _hold(self, unit: Unit, held: tuple[int, int] | None = None) -> None:
         """Hold the pools of the spec; when it is loaded, what they really are."""

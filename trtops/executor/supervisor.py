@@ -114,7 +114,7 @@ class Supervisor:
             os.close(self._wake)
             raise
         self._closed = threading.Event()
-        self._closing = False
+        self._closing = self._refusing = False
         self._thread = threading.Thread(target=self._loop, name="trtops-supervisor", daemon=True)
         self._thread.start()
 
@@ -218,6 +218,17 @@ class Supervisor:
     def _view(self) -> Overview:
         return Overview(self._fleet, self._devices, self._crew.pids(), self._beats, self._past, self._clock())
 
+    def abandon_loads(self) -> None:
+        """Load nothing more; whoever waits for a load is told. What serves keeps serving."""
+        with contextlib.suppress(Unavailable):
+            self._ask(self._fail_loads)
+
+    def _fail_loads(self) -> None:
+        self._refusing = True
+        for load, future in list(self._waiting.items()):
+            del self._waiting[load]
+            future.set_exception(NotLoadable("the supervisor is closing"))
+
     def close(self, *, drain: float) -> None:
         """Stop: workers get ``drain`` seconds to finish what they have, then are killed. Idempotent."""
         if not self._thread.is_alive():
@@ -281,8 +292,7 @@ class Supervisor:
 
     def _end(self) -> None:
         self._crew.close()
-        for future in self._waiting.values():
-            future.set_exception(NotLoadable("the supervisor is closing"))
+        self._fail_loads()
         while not self._calls.empty():
             self._calls.get()[1].set_exception(Unavailable("the supervisor is closed"))
         self._reception.close()
@@ -292,7 +302,7 @@ class Supervisor:
     # -- what the fleet says -------------------------------------------------------------------------------------------
 
     def _begin(self, charge: Charge, done: Future[None]) -> None:
-        if self._closing:
+        if self._closing or self._refusing:
             raise NotLoadable("the supervisor is closing", where=f"engine {charge.name}")
         now = self._clock()
         load, actions = self._fleet.load(charge, now)
@@ -358,7 +368,9 @@ class Supervisor:
                 self._crew.send(action.worker, order, one.fileno())
 
     def _finished(self, action: unit.Finished) -> None:
-        done = self._waiting.pop(action.load)
+        done = self._waiting.pop(action.load, None)
+        if done is None:
+            return
         if action.error is not None:
             done.set_exception(action.error)
         else:

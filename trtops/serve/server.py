@@ -22,10 +22,14 @@ import msgspec
 from trtops.errors import InputError
 from trtops.executor.attach import Attachment
 from trtops.executor.executor import Executor
+from trtops.executor.remote import RemoteEngines
+from trtops.executor.supervisor import Supervisor
+from trtops.executor.unit import Pace
 from trtops.serve.agent import Agent, Duty
 from trtops.serve.backstage import Begin, listening
 from trtops.serve.controls import Settings
 from trtops.serve.exchange import Limits
+from trtops.serve.fleet_metrics import channel_metrics, fleet_metrics
 from trtops.serve.frontends import FrontEnds
 from trtops.serve.logs import to_json
 from trtops.serve.observe import ExecutorMeter
@@ -37,8 +41,9 @@ from trtops.transport.server import Server as Shared
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from trtops.executor.port import Engines
+    from trtops.executor.port import Engines, Loader
     from trtops.registry.port import Registry
+    from trtops.serve.inference import Runs
     from trtops.serve.pull import Artifacts
 
 log = logging.getLogger(__name__)
@@ -63,6 +68,7 @@ class ServeSettings:
         grpc_control_port: of gRPC with control calls, on ``control_host``; 0 takes a free one, None: none.
         otel: write spans by OpenTelemetry.
         json_logs: whether the log is JSON, as the logging extension tells.
+        workers: run engines in processes of their own; None: in this one.
     """
 
     duty: Duty
@@ -81,6 +87,25 @@ class ServeSettings:
     grpc_control_port: int | None = None
     otel: bool = False
     json_logs: bool = False
+    workers: Workers | None = None
+
+
+@dataclass(frozen=True)
+class Workers:
+    """How engines run in processes of their own.
+
+    Attributes:
+        devices: what ``CUDA_VISIBLE_DEVICES`` is for the workers of each device; "" leaves it as it is.
+        hang: seconds without a sign of life, or that a batch may run, after which a worker is replaced.
+        settle: seconds that an engine serves alone before it moves in with the others; None: it stays alone.
+        host_memory, device_memory: bytes that all pools may take on the host and on each device; None: no bound.
+    """
+
+    devices: tuple[str, ...] = ("",)
+    hang: float = 10.0
+    settle: float | None = 30.0
+    host_memory: int | None = None
+    device_memory: int | None = None
 
 
 def run(
@@ -97,7 +122,7 @@ def run(
         settings: how.
         registry: where pointers and documents come from.
         store: where artifacts come from.
-        engines: the executor; closed at the end. None: one in this process.
+        engines: the executor; closed at the end. None: as the settings say.
         output: where the ready line is written; None: standard output.
 
     Returns:
@@ -113,18 +138,85 @@ def run(
         to_json()
     sys.setswitchinterval(SWITCH_INTERVAL)
     meter = ExecutorMeter()
-    engines = Executor(observer=meter) if engines is None else engines
-    agent = Agent(settings.duty, engines, registry, store, Snapshots(settings.state))
+    home = _home(settings, meter, engines)
+    agent = Agent(settings.duty, home.loader, registry, store, Snapshots(settings.state))
     loop = uvloop.new_event_loop()
     try:
-        return int(loop.run_until_complete(_serve(settings, engines, agent, meter, output or sys.stdout)))
+        return int(loop.run_until_complete(_serve(settings, home, agent, meter, output or sys.stdout)))
     finally:
         with suppress(RuntimeError):
             loop.run_until_complete(loop.shutdown_default_executor())
         loop.close()
+        home.clean_up()
 
 
-async def _serve(settings: ServeSettings, engines: Engines, agent: Agent, meter: ExecutorMeter, output: TextIO) -> int:
+@dataclass
+class Home:
+    """Where engines run, and how they are reached.
+
+    Attributes:
+        loader: loads them, for the agent.
+        runs: takes requests, for the ports of this process.
+        socket: where clients of this host, front ends among them, reach them; None: nowhere.
+        supervisor: of workers; None: they run in this process.
+        folder: made for the socket.
+    """
+
+    loader: Loader
+    runs: Runs
+    socket: Path | None
+    supervisor: Supervisor | None = None
+    shared: Shared | None = None
+    folder: Path | None = None
+
+    def close(self, *, drain: float) -> None:
+        """Stop. Requests in flight get ``drain`` seconds."""
+        if self.shared is not None:
+            self.shared.close()
+        if isinstance(self.runs, RemoteEngines):
+            self.runs.close()
+        self.loader.close(drain=drain)
+
+    def clean_up(self) -> None:
+        """Remove the folder; what could not be closed before is closed."""
+        self.close(drain=0.0)
+        if self.folder is not None:
+            shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def _home(settings: ServeSettings, meter: ExecutorMeter, engines: Engines | None) -> Home:
+    """Workers of a supervisor, or an executor in this process.
+
+    Raises:
+        Unavailable: another server listens at the socket.
+        StorageError: the socket cannot be made.
+    """
+    path, folder = settings.socket, None
+    isolated = settings.workers if engines is None else None
+    if path is None and (settings.front_ends or isolated is not None):
+        folder = Path(tempfile.mkdtemp(prefix="trtops-"))
+        path = folder / "executor"
+    try:
+        if isolated is None or path is None:
+            here = Executor(observer=meter) if engines is None else engines
+            shared = Shared(path, Attachment(here)) if path is not None else None
+            return Home(here, here, path, shared=shared, folder=folder)
+        supervisor = Supervisor(
+            path,
+            observer=meter,
+            devices=isolated.devices,
+            pace=Pace(silence=isolated.hang, run=isolated.hang, settle=isolated.settle),
+            host_memory=isolated.host_memory,
+            device_memory=isolated.device_memory,
+        )
+        return Home(supervisor, RemoteEngines(path), path, supervisor, folder=folder)
+    except BaseException:
+        if folder is not None:
+            shutil.rmtree(folder, ignore_errors=True)
+        raise
+
+
+async def _serve(settings: ServeSettings, home: Home, agent: Agent, meter: ExecutorMeter, output: TextIO) -> int:
     loop = asyncio.get_running_loop()
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -133,7 +225,7 @@ async def _serve(settings: ServeSettings, engines: Engines, agent: Agent, meter:
     tracer = from_environment() if settings.otel and not settings.front_ends else None
     told = Settings(traced=settings.otel, json_logs=settings.json_logs)
     server = HttpServer(
-        engines,
+        home.runs,
         agent,
         agent,
         swaps=lambda: agent.swaps,
@@ -142,11 +234,11 @@ async def _serve(settings: ServeSettings, engines: Engines, agent: Agent, meter:
         tracer=tracer,
         settings=told,
     )
-    doors = Doors(server, settings)
-    shared: Shared | None = None
+    server.exposition.more.append(partial(channel_metrics, agent.channels))
+    if home.supervisor is not None:
+        server.exposition.more.append(partial(fleet_metrics, home.supervisor))
+    doors = Doors(server, settings, home.socket)
     try:
-        if doors.socket is not None:
-            shared = Shared(doors.socket, Attachment(engines))
         ports = await doors.open(settings.duty.engines)
         agent.start()
         await _settle(agent, settings.settle, stop)
@@ -161,34 +253,26 @@ async def _serve(settings: ServeSettings, engines: Engines, agent: Agent, meter:
         log.info("stopping: requests in flight get %g s", settings.drain)
         started = loop.time()
         await doors.close()
+        if home.supervisor is not None:
+            await loop.run_in_executor(None, home.supervisor.abandon_loads)
         await loop.run_in_executor(None, agent.close)
-        if shared is not None:
-            await loop.run_in_executor(None, shared.close)
         left = max(0.0, settings.drain - (loop.time() - started))
-        await loop.run_in_executor(None, partial(engines.close, drain=left))
+        await loop.run_in_executor(None, partial(home.close, drain=left))
         if tracer is not None:
             await loop.run_in_executor(None, tracer.close)
     return 0
 
 
 class Doors:
-    """What a server opens to its clients: ports of its own, or front ends in processes of theirs.
+    """What a server opens to its clients: ports of its own, or front ends in processes of theirs."""
 
-    Attributes:
-        socket: where clients on this host, front ends among them, reach the executor; None: nowhere.
-    """
-
-    def __init__(self, server: HttpServer, settings: ServeSettings) -> None:
-        """Open nothing yet."""
+    def __init__(self, server: HttpServer, settings: ServeSettings, executor: Path | None) -> None:
+        """Open nothing yet. ``executor``: socket where front ends in other processes reach the executor."""
         self._server = server
         self._settings = settings
         self._fronts: FrontEnds | None = None
-        self._folder: Path | None = None
         self._reserved: socket.socket | None = None
-        self.socket = settings.socket
-        if settings.front_ends and self.socket is None:
-            self._folder = Path(tempfile.mkdtemp(prefix="trtops-"))
-            self.socket = self._folder / "executor"
+        self._executor = executor
 
     async def open(self, engines: tuple[str, ...]) -> dict[str, int]:
         """Open everything.
@@ -227,7 +311,7 @@ class Doors:
                 raise cannot_listen(error, settings.host, settings.grpc_port) from None
             ports["grpc_port"] = int(self._reserved.getsockname()[1])
             grpc = settings.host, ports["grpc_port"]
-        begin = Begin(str(self.socket), settings.limits, grpc, settings.otel, settings.json_logs)
+        begin = Begin(str(self._executor), settings.limits, grpc, settings.otel, settings.json_logs)
         fronts = self._fronts = FrontEnds(settings.front_ends, begin, self._server.desk, engines)
         self._server.desk.numbers = fronts.numbers
         self._server.routes.regions_changed = fronts.regions_changed
@@ -255,10 +339,6 @@ class Doors:
         await self._server.close(drain)
         if self._reserved is not None:
             self._reserved.close()
-        if self._folder is not None:
-            await asyncio.get_running_loop().run_in_executor(
-                None, partial(shutil.rmtree, self._folder, ignore_errors=True)
-            )
 
 
 async def _settle(agent: Agent, seconds: float, stop: asyncio.Event) -> None:

@@ -1,7 +1,8 @@
-"""``trtops serve``: an executor, an agent and the front ends in one process, until SIGTERM."""
+"""``trtops serve``: an agent, workers that run the engines, and front ends, until SIGTERM."""
 
 from __future__ import annotations
 
+import os
 import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -13,9 +14,11 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
+    from trtops.serve.server import Workers
     from trtops.workflow.workspace import Workspace
 
 
+_MAX_DEVICES = 8
 _VERSION = re.compile(r"(0|[1-9][0-9]{0,8})(\.(0|[1-9][0-9]{0,8})){2}")
 
 
@@ -29,11 +32,16 @@ class Listen:
         drain: seconds that requests in flight get after SIGTERM.
         ready_json: whether the ready line is a JSON object.
         socket: where clients on this host connect for shared memory; None: nowhere.
-        front_ends: processes that serve the data port; 0: the server's own does.
+        front_ends: processes that serve the data port; 0: the server's own does; None: one beside workers, else 0.
         grpc_port: of gRPC, on ``host``; None: no gRPC.
         grpc_control_port: of gRPC with control calls, on ``control_host``; None: none.
         otel: write spans by OpenTelemetry.
         json_logs: write the log as JSON.
+        isolated: run engines in worker processes; else in the server's own.
+        devices: of the workers, as CUDA_VISIBLE_DEVICES names them; none: the first that there is.
+        hang: seconds after which a worker that shows no life, or a batch that does not end, is given up.
+        memory: ``host=SIZE`` and ``device=SIZE``: what pools may take on the host and on each device; where it is not
+            given, all that there is.
     """
 
     host: str | None = None
@@ -43,11 +51,15 @@ class Listen:
     drain: float = 30.0
     ready_json: bool = False
     socket: Path | None = None
-    front_ends: int = 0
+    front_ends: int | None = None
     grpc_port: int | None = None
     grpc_control_port: int | None = None
     otel: bool = False
     json_logs: bool = False
+    isolated: bool = True
+    devices: tuple[str, ...] = ()
+    hang: float = 10.0
+    memory: tuple[str, ...] = ()
 
 
 def serve(workspace: Workspace, names: Sequence[str], listen: Listen, accepts: Sequence[str] = ()) -> int:
@@ -91,13 +103,63 @@ def serve(workspace: Workspace, names: Sequence[str], listen: Listen, accepts: S
         drain=listen.drain,
         ready_json=listen.ready_json,
         socket=listen.socket,
-        front_ends=listen.front_ends,
+        front_ends=int(listen.isolated) if listen.front_ends is None else listen.front_ends,
         grpc_port=listen.grpc_port,
         grpc_control_port=listen.grpc_control_port,
         otel=listen.otel,
         json_logs=listen.json_logs,
+        workers=_workers(listen),
     )
     return run(settings, registry=workspace.registry(), store=workspace.store)
+
+
+def _workers(listen: Listen) -> Workers | None:
+    """How engines run in processes of their own, if they do.
+
+    Raises:
+        InputError: options that need workers, without them; or a device is named twice.
+    """
+    from trtops.serve.server import Workers
+
+    if len(set(listen.devices)) != len(listen.devices) or len(listen.devices) > _MAX_DEVICES:
+        raise InputError(
+            f"{len(listen.devices)} devices: {', '.join(listen.devices)}",
+            where="--device",
+            fix=f"name each device once, {_MAX_DEVICES} at most",
+        )
+    if listen.isolated:
+        sizes = _sizes(listen.memory)
+        return Workers(
+            devices=listen.devices or ("",),
+            hang=listen.hang,
+            host_memory=sizes.get("host", os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")),
+            device_memory=sizes.get("device"),
+        )
+    if listen.devices or listen.memory:
+        raise InputError(
+            "devices and bounds of memory are those of workers",
+            where="--isolation none",
+            fix="leave --isolation out, or set CUDA_VISIBLE_DEVICES instead of --device",
+        )
+    return None
+
+
+def _sizes(texts: Sequence[str]) -> dict[str, int]:
+    """Place -> bytes, of ``PLACE=SIZE`` each."""
+    from trtops.spec.units import parse_bytes
+
+    found: dict[str, int] = {}
+    for text in texts:
+        place, _, size = text.partition("=")
+        if place not in {"host", "device"} or place in found:
+            raise InputError(
+                f"{text!r} is no bound", where="--memory", fix="write host=4GiB or device=20GiB, once each"
+            )
+        try:
+            found[place] = parse_bytes(size)
+        except ValueError as error:
+            raise InputError(f"{text!r}: {error}", where="--memory", fix="write a size such as 4GiB") from None
+    return found
 
 
 def _accepted(accepts: Sequence[str], engines: Sequence[str]) -> dict[str, str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Final
 
 from trtops.executor.shadow import added
 from trtops.executor.unit import STABLE
@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     from trtops.executor.fleet import Fleet
     from trtops.executor.orders import Beat, Compared
     from trtops.executor.unit import Charge, Unit, Worker
+
+_TOLD: Final = ("name", "channel", "generation", "state", "restarts", "fault", "queued", "running")
+_COUNTED: Final = ("mirrored", "dropped", "compared", "differing", "failed")
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,6 +139,33 @@ class Overview:
                 if (counts.name, counts.generation) == key:
                     total = added(total, counts)
         return total
+
+
+def plain(workers: Sequence[WorkerStatus], units: Sequence[UnitStatus]) -> list[dict[str, Any]]:
+    """Workers with what each holds, then what no worker holds now, in JSON's types."""
+    held: dict[int, list[dict[str, Any]]] = {}
+    for unit in units:
+        told = {name: getattr(unit, name) for name in _TOLD}
+        if unit.shadow is not None:
+            told["shadow"] = {name: getattr(unit.shadow, name) for name in _COUNTED}
+        held.setdefault(unit.worker, []).append(told)
+    found = [
+        {
+            "worker": worker.number,
+            "pid": worker.pid,
+            "device": worker.device or None,
+            "state": worker.state,
+            "seconds": round(worker.seconds, 3),
+            "silent_seconds": round(worker.silent, 3),
+            "clients": worker.clients,
+            "slots_in_use": worker.slots,
+            "memory_bytes": worker.memory,
+            "engines": held.pop(worker.number, []),
+        }
+        for worker in workers
+    ]
+    lost = [unit for units in held.values() for unit in units]
+    return [*found, {"worker": None, "state": "none", "engines": lost}] if lost else found
 
 
 def _short(one: Unit) -> str:

@@ -27,7 +27,7 @@ from trtops.executor.attach import plain_info
 from trtops.executor.crew import Crew
 from trtops.executor.fleet import Fleet
 from trtops.executor.observer import Observer, Silent
-from trtops.executor.overview import Overview, UnitStatus, WorkerStatus
+from trtops.executor.overview import Overview, UnitStatus, WorkerStatus, plain
 from trtops.executor.port import EngineInfo, Opening
 from trtops.executor.shadow import added
 from trtops.executor.unit import STABLE, Charge, Pace
@@ -214,6 +214,10 @@ class Supervisor:
     def units(self) -> tuple[UnitStatus, ...]:
         """Every engine in every channel and on every device, for the operator. Empty when this is closed."""
         return self._ask(lambda: self._view().units()) if not self._closing else ()
+
+    def overview(self) -> list[dict[str, Any]]:
+        """Workers and engines together, in JSON's types."""
+        return plain(self.workers(), self.units())
 
     def _view(self) -> Overview:
         return Overview(self._fleet, self._devices, self._crew.pids(), self._beats, self._past, self._clock())

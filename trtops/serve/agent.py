@@ -44,7 +44,6 @@ from trtops.serve.trusting import Trust
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from trtops.digest import Digest
     from trtops.executor.port import Loader
     from trtops.registry.port import Registry, Watch
     from trtops.release.documents import Arm
@@ -107,7 +106,7 @@ class Agent:
         wall: Callable[[], float] = time.time,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Put an agent together; nothing runs yet.
+        """Put an agent together; nothing runs yet. ``parts`` may tell more in :meth:`status`, each by its name.
 
         Args:
             duty: what to serve.
@@ -139,6 +138,7 @@ class Agent:
         self._settled = threading.Event()
         self._thread = threading.Thread(target=self._run, name="trtops-agent", daemon=True)
         self.swaps: Counter[tuple[str, str]] = Counter()
+        self.parts: dict[str, Callable[[], Any]] = {}
 
     def __repr__(self) -> str:
         """Show what runs."""
@@ -213,7 +213,7 @@ class Agent:
             "environment": self._duty.environment,
             "channel": self._duty.channel,
             "engines": {name: self._describe(name, *level) for name, level in levels.items()},
-        }
+        } | {part: tell() for part, tell in self.parts.items()}
 
     def _describe(self, name: str, level: str, reason: str | None) -> dict[str, Any]:
         state, pulled = self._states[name], self._pulled.get(name)
@@ -375,7 +375,7 @@ class Agent:
     def _adopt(self, name: str, trusted: TrustedChannel, body: bytes, pointed: Pointed) -> State:
         """A candidate that has become the stable release is served from where it is."""
         state = self._states[name]
-        pulled = self._candidates.adopt(name, trusted.binding, _releases(state))
+        pulled = self._candidates.adopt(name, trusted.binding, state.releases)
         if pulled is not None:
             self._pulled[name] = pulled
             state = self._states[name] = replace(state, running=pointed, failure=None)
@@ -390,7 +390,7 @@ class Agent:
             beside = trusted.beside(arm)
             return pull(beside, body, self._registry.read, self._store, self._backend_of, self._secrets)
 
-        ended = self._candidates.follow(name, trusted.binding, _releases(self._states[name]), pulled)
+        ended = self._candidates.follow(name, trusted.binding, self._states[name].releases, pulled)
         if ended is not None:
             self.swaps[name, f"candidate-{ended}"] += 1
 
@@ -493,7 +493,3 @@ class Agent:
 def _examined(name: str) -> Loads:
     """A backend for this process, which loads no engine: one that needs CUDA to answer is asked in another process."""
     return Examined(name) if name in NATIVE else select.backend(name)
-
-
-def _releases(state: State) -> tuple[Digest, Digest] | None:
-    return (state.running.engine_release, state.running.config_release) if state.running is not None else None

@@ -79,6 +79,11 @@ class State:
     restored: bool = False
     stopped: bool = False
 
+    @property
+    def releases(self) -> tuple[Digest, Digest] | None:
+        """Engine release and config release that serve now."""
+        return (self.running.engine_release, self.running.config_release) if self.running is not None else None
+
 
 @dataclass(frozen=True, slots=True)
 class Observed:

@@ -237,6 +237,7 @@ async def _serve(settings: ServeSettings, home: Home, agent: Agent, meter: Execu
     server.exposition.more.append(partial(channel_metrics, agent.channels))
     if home.supervisor is not None:
         server.exposition.more.append(partial(fleet_metrics, home.supervisor))
+        agent.parts["workers"] = home.supervisor.overview
     doors = Doors(server, settings, home.socket)
     try:
         ports = await doors.open(settings.duty.engines)

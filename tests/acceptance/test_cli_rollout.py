@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import json
 import threading
+import time
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pytest
+
+from trtops.serve.client import infer
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -183,3 +187,45 @@ def test_a_plan_that_makes_no_sense_names_its_line(shipped: Repository, written:
     runtime = shipped.engine / "runtime.yaml"
     runtime.write_text(runtime.read_text() + f"rollout:\n  {written}\n")
     shipped.call("check", "tiny").says(2, "runtime.yaml:", words)
+
+
+def _until(repo: Repository, url: str, states: dict[str, str]) -> list[dict[str, Any]]:
+    """Wait until the service is where the registry is; what `trtops status` shows of it then."""
+    deadline = time.monotonic() + 60
+    while True:
+        told = json.loads(repo.call("status", "--service", url, "--json").says(0).out)["services"]
+        if {one["channel"]: one["state"] for one in told} == states:
+            return list(told)
+        assert time.monotonic() < deadline, told
+        time.sleep(0.1)
+
+
+@pytest.mark.service
+def test_a_service_runs_the_candidate_and_its_metrics_promote_it(shipped: Repository) -> None:
+    x = np.ones((1, 4), np.float32)
+    with shipped.serve("tiny") as server:
+        control = server.ready["control_url"]
+        (stable,) = _until(shipped, control, {"stable": "in step"})
+        assert stable["running"] == {
+            **stable["registry"],
+            **{key: stable["running"][key] for key in ("device", "artifact")},
+        }
+        runtime = shipped.engine / "runtime.yaml"
+        steps = "[{weight: 50}, {analysis: {requests: 20, error_rate: 0.0}}]"
+        runtime.write_text(runtime.read_text() + f"rollout: {{steps: {steps}}}\n")
+        shipped.edit("version: 1.0.0", "version: 1.1.0")
+        shipped.call("release", "tiny").says(0, "runs beside the stable release")
+        _, canary = _until(shipped, control, {"stable": "in step", "canary": "in step"})
+        assert canary["running"]["engine_release"] != stable["running"]["engine_release"]
+        advance(shipped, "--metrics", control).says(2, "cannot be decided", "20 are needed")
+        for _ in range(200):
+            infer(server.url, "tiny", {"x": x})
+        advance(shipped, "--metrics", control).says(0, "promoted after step 2 of 2", "errors 0 of ")
+        (promoted,) = _until(shipped, control, {"stable": "in step"})
+        assert promoted["running"]["engine_release"] == canary["running"]["engine_release"]
+        shipped.call("status", "--service", control).says(0, "in step", promoted["running"]["device"])
+        shipped.call("status", "--env", "dev", "--service", control).says(2, "is of the environment local, not of dev")
+        shipped.call("status", "--service", server.url).says(2, "control port")
+        shipped.call("status", "other", "--service", control).says(0, "nothing is released yet")
+        assert server.stop() == 0
+    shipped.call("status", "--service", control).says(2, "cannot talk to the server", "is it running?")

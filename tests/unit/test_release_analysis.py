@@ -41,6 +41,7 @@ class Service:
         self.duration = Histogram("trtops_request_duration_seconds", "t", names, buckets=BOUNDS, registry=self.registry)
         self.compared = Counter("trtops_shadow_compared", "t", names[:2], registry=self.registry)
         self.differences = Counter("trtops_shadow_differences", "t", names[:2], registry=self.registry)
+        self.failures = Counter("trtops_shadow_failures", "t", names[:2], registry=self.registry)
         self.info = Info("trtops_channel", "t", names[:2], registry=self.registry)
 
     def answers(self, channel: str, count: int, seconds: float = 0.005, code: str = "200") -> None:
@@ -120,6 +121,8 @@ def test_shadowed_outputs() -> None:
     assert verdict(service.look(), shadow_difference=0.0)[0] is False
     assert verdict(service.look(), shadow_difference=0.01, error_rate=0.01)[0] is None  # no answers of its own
     assert verdict(service.look(), shadow_difference=0.0, error_rate=0.01)[0] is False  # what fails decides
+    service.failures.labels("cls", "canary").inc(50)  # no answer is not the same answer
+    assert verdict(service.look(), shadow_difference=0.1) == (False, "differences 52 of 250, 0.1 allowed")
 
 
 def test_what_runs_has_to_be_the_candidate() -> None:

@@ -123,22 +123,36 @@ def approve(
 def status(
     engine: Annotated[str | None, typer.Argument(metavar="[ENGINE]", help="Only this engine.")] = None,
     environment: EnvironmentOption = None,
+    service: Annotated[
+        list[str] | None,
+        typer.Option("--service", metavar="URL", help="Control port of a service, set beside; may be given again."),
+    ] = None,
     json: JsonOption = False,
 ) -> int:
-    """Show what each channel names now."""
+    """Show what each channel names now.
+
+    With --service also what runs: generation, release and device of each service, and whether it is what is named.
+    """
     from trtops.report import jsonout, text
+    from trtops.report.running import pairing_table
     from trtops.workflow.release import problems_of
     from trtops.workflow.release import status as run
+    from trtops.workflow.running import compare
 
+    name = Path(engine).name if engine else None
     with workspace({"environment": environment}, quiet=True) as here:
-        found = run(here, Path(engine).name if engine else None)
+        found = run(here, name)
         now = here.now()
+        compared = compare(found, service or (), here.environment, name)
     bindings = [one.binding for one in found if one.binding is not None]
     if json:
-        say(jsonout.bindings(bindings))
+        say(jsonout.bindings(bindings, compared.pairings if service else None))
     elif bindings or not found:
         say(text.status(bindings, style(), now=now))
-    return max([0, *(complain(problem) for _, problem in problems_of(found))])
+    if compared.pairings and not json:
+        say("\n" + text.table(pairing_table(compared.pairings), style()))
+    wrong = (*(problem for _, problem in problems_of(found)), *compared.problems)
+    return max([0, *(complain(problem) for problem in wrong)])
 
 
 @guarded

@@ -5,6 +5,7 @@ Reads Prometheus' text format, as a service's control port writes it, with these
     trtops_request_duration_seconds{engine, channel, code}     histogram of answers by HTTP status
     trtops_shadow_compared_total{engine, channel}              copied requests whose outputs were compared
     trtops_shadow_differences_total{engine, channel}           of these, the ones whose outputs differ
+    trtops_shadow_failures_total{engine, channel}              copied requests that the candidate failed to answer
     trtops_channel_info{engine, channel, engine_release, config_release}   what runs in the channel
 
 ``channel`` is the arm's name; a series without it is the stable release's. Where ``trtops_channel_info`` tells of
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 DURATION = "trtops_request_duration_seconds"
 COMPARED = "trtops_shadow_compared_total"
 DIFFERENT = "trtops_shadow_differences_total"
+UNANSWERED = "trtops_shadow_failures_total"
 INFO = "trtops_channel_info"
 
 _SERVER_ERROR = 500
@@ -48,7 +50,7 @@ class Sample:
         answers: requests that were answered, with whatever status.
         errors: of these, with status 500 and above.
         buckets: upper bound in seconds -> good answers (status below 400) that took at most as long.
-        compared, differing: shadowed requests whose outputs were compared, and those that differ.
+        compared, differing: shadowed requests, and those whose outputs differ or were never given.
         releases: (engine release, config release) that were seen to run, by their digests as text.
     """
 
@@ -160,6 +162,8 @@ def _counted(line: Line) -> Iterator[str]:
         yield "compared"
     elif line.name == DIFFERENT:
         yield "differing"
+    elif line.name == UNANSWERED:  # no answer is not the same answer
+        yield from ("compared", "differing")
 
 
 def total(looks: Iterable[Mapping[str, Sample]]) -> dict[str, Sample]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from trtops.errors import BuildFailed, InputError, Location
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from trtops.release.root import Root
     from trtops.report.checks import Change, CheckReport, Proposal
     from trtops.report.rows import StageRow
+    from trtops.report.running import Pairing
 
 
 def _document(kind: str, body: dict[str, Any]) -> str:
@@ -153,6 +155,22 @@ def trust(root: Root, held: Iterable[str], published: int | None) -> str:
     return _document("Trust", body)
 
 
-def bindings(values: Sequence[Binding]) -> str:
-    """Channel pointers: of ``status`` and of ``history``, in the order that they come in."""
-    return _document("Bindings", {"bindings": [value.model_dump(mode="json") for value in values]})
+def bindings(values: Sequence[Binding], running: Sequence[Pairing] | None = None) -> str:
+    """Channel pointers: of ``status`` and of ``history``, in the order that they come in; what services run of them."""
+    body: dict[str, Any] = {"bindings": [value.model_dump(mode="json") for value in values]}
+    if running is not None:
+        body["services"] = [_pairing(one) for one in running]
+    return _document("Bindings", body)
+
+
+def _pairing(value: Pairing) -> dict[str, Any]:
+    device, artifact = value.on
+    return {
+        "service": value.service,
+        "engine": value.engine,
+        "channel": value.channel,
+        "state": value.state,
+        "reason": value.words,
+        "registry": asdict(value.registry) if value.registry else None,
+        "running": {**asdict(value.running), "device": device, "artifact": artifact} if value.running else None,
+    }

@@ -132,8 +132,8 @@ def main() -> None:
         work: dict[str, Callable[[], None]] = {"sha256": made.sha256, "sign": made.sign, "verify": made.verify}
         if shutil.which("sha256sum"):
             work["sha256sum"] = made.sha256sum
-        for one in work.values():  # once, so that imports and the page cache are nobody's
-            one()
+        for run in work.values():  # once, so that imports and the page cache are nobody's
+            run()
         timed = {name: Timed() for name in work}
         names = list(work)
         for turn in range(given.rounds):

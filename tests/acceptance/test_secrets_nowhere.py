@@ -117,7 +117,7 @@ def test_a_sealed_value_stands_nowhere(written: Written) -> None:
         control = f"http://127.0.0.1:{server.ready['control_port']}"
         for number, url in enumerate(
             (f"{data}/v2", f"{data}/v2/models/tiny", f"{data}/v2/models/tiny/config", f"{control}/metrics",
-             f"{control}/status", f"{data}/nothing")
+             f"{control}/v2/trtops/status", f"{data}/nothing")
         ):  # fmt: skip
             written.streams[f"answer {number} of {url}"] = _asked(url)
         for environ in ("environ", "cmdline"):

@@ -160,7 +160,7 @@ def publish(
         bound = head.binding.bound
     assert bound is not None  # noqa: S101 - a channel that binds nothing says nothing already
     if bundle.judged_at is not None:
-        _check_unmoved(root, channel, head, bundle.judged_at, now)
+        _check_unmoved(registry, root, channel, head, bundle.judged_at, now)
     signer = keys.signer("channel")
     if bound.rollout is not None and bound.rollout.open:
         reason = because(reason, f"rollout at {at(bound.rollout)}")
@@ -455,11 +455,11 @@ def _expired(binding: Binding, now: int) -> bool:
     return binding.expires is not None and now >= binding.expires
 
 
-def _check_unmoved(root: Root, channel: Channel, head: _Head, judged_at: int, now: int) -> None:
-    # An expired pointer, or none, is nothing to compare with: policies saw generation 0.
-    if head.raw is None or head.binding is None or _expired(head.binding, now):
+def _check_unmoved(registry: Documents, root: Root, channel: Channel, head: _Head, judged_at: int, now: int) -> None:
+    # An expired pointer, or none, or one whose key was revoked, is nothing to compare with: policies saw generation 0.
+    if head.raw is None or head.binding is None or head.revoked or _expired(head.binding, now):
         return
-    if head.binding.generation != judged_at:
+    if head.binding.generation != judged_at and (judged_at or whole(registry, root, head.binding)):
         what = f"{channel} {_moved(head.raw, root, channel)} while a release after generation {judged_at} was judged"
         raise Conflict(what, where=layout.pointer(channel), fix=_LOOK)
 

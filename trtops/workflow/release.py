@@ -168,7 +168,10 @@ def released_evidence(workspace: Workspace, checked: Checked, baseline: Current 
     body = workspace.registry().read(where)
     if body is None:
         return None
-    released = verify(body, Evidence, workspace.keys.root(), where=where).value
+    try:
+        released = verify(body, Evidence, workspace.keys.root(), where=where).value
+    except Revoked:  # who signed it is not trusted any more: there is nothing to compare with
+        return None
     # A target that the spec does not have any more cannot be compared.
     return released if target in {one.id for one in checked.spec.targets} else None
 

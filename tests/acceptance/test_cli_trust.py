@@ -1,0 +1,208 @@
+"""Keys that are made, replaced, stolen and counted, as those meet them who hold them and those who serve."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import time
+import urllib.request
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.support.repository import Repository
+
+pytestmark = pytest.mark.service
+
+
+def _root(repo: Repository, **environment: str) -> dict[str, Any]:
+    shown: dict[str, Any] = json.loads(repo.call("trust", "show", "--json", **environment).says(0).out)
+    return shown
+
+
+def _key(repo: Repository, role: str, number: int = 0) -> str:
+    return str(_root(repo)["root"]["roles"][role]["keys"][number])
+
+
+def _change(repo: Repository) -> None:
+    """Something to release: another batch limit."""
+    repo.edit("max_size: 512", "max_size: 500")
+
+
+@pytest.fixture
+def trusted(shipped: Repository) -> Repository:
+    """A repository with a root that can be followed."""
+    shipped.call("trust", "init").says(0, "root version 2 is signed, trusted here and published in local", "offline")
+    return shipped
+
+
+def test_a_root_is_made_once_and_shown(shipped: Repository) -> None:
+    shipped.call("trust", "show").says(0, "version 1, never expires", "nothing can follow it: trtops trust init")
+    shipped.call("trust", "rotate", "channel").says(2, "has no root keys", "trtops trust init")
+    shipped.call("trust", "init", "--expires", "30").says(0)
+    shipped.call("trust", "init").says(2, "a root of version 2 that can be followed")
+    shown = shipped.call("trust", "show").says(0, "expires in", "the registry has version 2").out
+    assert shown.count("here") == 5
+    shipped.call("status").says(0, "tiny")
+    shipped.call("ship", "tiny").says(0)  # keys that were made on first use still count as such
+    shipped.call("doctor").says(0)
+
+
+def test_a_rotated_key_signs_and_the_old_one_still_counts(trusted: Repository) -> None:
+    old = _key(trusted, "channel")
+    trusted.call("trust", "rotate", "channel").says(0, "root version 3")
+    trusted.call("status").says(0, "tiny")
+    _change(trusted)
+    trusted.call("ship", "tiny").says(0, "generation 2 signed and published")
+    moved = json.loads(trusted.call("history", "tiny", "--json").says(0).out)["bindings"]
+    assert [binding["actor"] for binding in moved] == [_key(trusted, "channel", 1), old]
+
+
+@pytest.mark.parametrize("role", ["channel", "release", "builder"])
+def test_a_stolen_key_is_revoked_and_the_same_is_released_again(trusted: Repository, role: str) -> None:
+    stolen = _key(trusted, role)
+    trusted.call("trust", "revoke", stolen[:12]).says(0, "root version 3", "release again")
+    trusted.call("verify-release", "tiny").says(2, "FAILS", f"signed by key {stolen[:12]}, which was revoked")
+    trusted.call("trust", "show").says(0, "revoked", stolen[:12])
+    trusted.call("ship", "tiny").says(0, "signed and published")
+    done = trusted.call("verify-release", "tiny").says(0)
+    assert "FAILS" not in done.out
+    trusted.call("history", "tiny").says(0)
+    trusted.call("trust", "revoke", stolen[:12]).says(2, "no trusted key starts with")
+
+
+def test_services_follow_the_root_and_keep_serving(trusted: Repository) -> None:
+    """A channel key is stolen while a service runs: it goes on, follows the root, and takes the next release."""
+    with trusted.serve("tiny") as server:
+        control = f"http://127.0.0.1:{server.ready['control_port']}/v2/trtops/status"
+        stolen = _key(trusted, "channel")
+        trusted.call("trust", "revoke", stolen).says(0)
+        _change(trusted)
+        trusted.call("ship", "tiny").says(0, "signed and published")
+        end = time.monotonic() + 60
+        while "max_size" not in json.dumps(_release_of(trusted, control)) and time.monotonic() < end:
+            time.sleep(0.2)
+        assert _release_of(trusted, control)["batching"]["queue"]["max_size"] == 500
+        assert server.stop() == 0
+    kept = json.loads((trusted.home / "serve" / "local" / "local" / "root.json").read_text())
+    assert kept["root"]["version"] == 3
+    assert stolen in kept["root"]["revoked"]
+
+
+def _release_of(repo: Repository, url: str) -> dict[str, Any]:
+    """The engine release that a service says it runs, as the registry has it."""
+    import base64
+
+    with urllib.request.urlopen(url, timeout=10) as answer:  # noqa: S310 - loopback
+        digest = json.loads(answer.read())["engines"]["tiny"]["engine_release"].replace(":", "-")
+    folder = repo.home / "registry" / "local" / "engines" / "tiny" / "releases"
+    payload = json.loads((folder / f"{digest}.json").read_bytes())["payload"]
+    found: dict[str, Any] = json.loads(base64.b64decode(payload))["predicate"]
+    return found if found["batching"]["queue"]["max_size"] == 500 else {}
+
+
+def test_root_keys_of_two_machines(trusted: Repository, folder: Path) -> None:
+    """Two root keys have to sign: a version waits in a file, goes to the other machine, and takes effect signed."""
+    other = folder / "other-home"
+    shutil.copytree(trusted.home, other, ignore=shutil.ignore_patterns("keys", "serve"))
+    bob = {"TRTOPS_HOME": str(other), "TRTOPS_REGISTRY": f"file:{trusted.home / 'registry'}"}
+    public = trusted.call("trust", "show", "--json", **bob).says(0)
+    assert json.loads(public.out)["held"] == []
+    trusted.call("approve", "tiny", "--as", "bob", **bob).says(0)  # makes Bob's key
+    pem = other / "keys" / "approver-bob.pem"
+    trusted.call("trust", "rotate", "root", "--key", _public(pem)).says(0, "root version 3")
+    trusted.call("trust", "set", "--threshold", "root=2").says(2, "root version 4 is not trusted yet", "it takes 2")
+    waits = trusted.home / "roots" / "4.unsigned.json"
+    trusted.call("trust", "publish", str(waits)).says(2, "it takes 2")
+    trusted.call("trust", "update", **bob).says(0, "root version 3: was 2")
+    trusted.call("trust", "sign", str(waits), "--as", "bob", **bob).says(0, "enough have signed")
+    trusted.call("trust", "publish", str(waits)).says(0, "root version 4 published in local")
+    trusted.call("trust", "publish", str(waits)).says(2)
+    trusted.call("trust", "update", **bob).says(0, "root version 4: was 3")
+    trusted.call("trust", "update", **bob).says(0, "nothing newer")
+    builder = _key(trusted, "builder")
+    trusted.call("trust", "rotate", "builder").says(2, "it takes 2")
+    trusted.call("doctor").says(0, f"builder: {builder[:12]}")  # until it takes effect, the old key signs
+
+
+def test_a_release_that_takes_two_keys(trusted: Repository) -> None:
+    """A gold engine: what is to be signed lies in the registry, nothing points to it, and another key signs it."""
+    trusted.call("approve", "tiny", "--as", "bob").says(0)
+    bob = trusted.home / "keys" / "approver-bob.pem"
+    trusted.call("trust", "rotate", "release", "--key", _public(bob)).says(0)
+    trusted.call("trust", "set", "--tier", "gold=3").says(2, "tier gold needs 3 release keys and there are 2")
+    trusted.call("trust", "set", "--tier", "gold=2:tiny").says(0)
+    trusted.call("trust", "show").says(0, "tier gold: 2 release keys; also tiny")
+    trusted.call("verify-release", "tiny").says(2, "1 of the 2 release keys that it takes have signed")
+    _change(trusted)
+    for _ in range(2):  # what runs, which the new one is compared with; then the new one
+        done = trusted.call("ship", "tiny").says(2, "1 of the 2 release keys that it takes have signed")
+        release = next(word for word in done.err.split() if word.startswith("tiny@sha256:"))
+        assert f"trtops trust sign {release} --as KEY" in done.err
+        assert trusted.generations() == [1]
+        trusted.call("trust", "sign", release, "--as", "builder").says(2, "is no release key")
+        trusted.call("trust", "sign", release, "--as", "bob").says(0, "2 of 2")
+    trusted.call("trust", "sign", f"tiny@sha256:{'0' * 64}", "--as", "bob").says(2, "there is no such release")
+    trusted.call("ship", "tiny").says(0, "generation 2 signed and published")
+    trusted.call("verify-release", "tiny").says(0)
+
+
+def test_an_online_key_refreshes_and_moves_nothing(trusted: Repository, folder: Path) -> None:
+    """Only the refresh key is on the machine that does it on schedule."""
+    online = folder / "online-home"
+    (online / "keys").mkdir(parents=True)
+    shutil.copy2(trusted.home / "keys" / "refresh.pem", online / "keys")
+    shutil.copy2(trusted.home / "root.json", online)
+    there = {"TRTOPS_HOME": str(online), "TRTOPS_REGISTRY": f"file:{trusted.home / 'registry'}", "TRTOPS_EXPIRES": "1"}
+    done = trusted.call("registry", "refresh", **there).says(0, "snapshot 2 of local: 1 channel and 0 secrets")
+    assert "expires in 24 h" in done.out
+    assert trusted.generations() == [1]
+    assert [path.name for path in (online / "keys").glob("*.pem")] == ["refresh.pem"]
+    trusted.call("registry", "refresh", "tiny", **there).says(2, "one snapshot keeps all channels fresh")
+    (online / "keys" / "refresh.pem").unlink()
+    trusted.call("registry", "refresh", **there).says(2, "there is no refresh key here")
+
+
+def test_an_expired_snapshot_is_told_and_refreshed(trusted: Repository) -> None:
+    """``status`` says what a service would think; refreshing brings it back."""
+    name = trusted.home / "registry" / "local" / "snapshot.json"
+    before = name.read_bytes()
+    name.unlink()
+    trusted.call("status").says(2, "there is no snapshot of the channels", "trtops registry refresh")
+    name.write_bytes(before.replace(b'"payload":"', b'"payload":"AAAA'))
+    trusted.call("status").says(2, "snapshot")
+    name.unlink()
+    trusted.call("registry", "refresh").says(0, "snapshot 1 of local")
+    done = trusted.call("status").says(0, "tiny")
+    assert "snapshot" not in done.out + done.err
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (("rotate", "release", "--key", "nonsense"), "not a public key"),
+        (("rotate", "nobody"), "nobody"),
+        (("revoke", "0000"), "no trusted key starts with '0000'"),
+        (("revoke", "a"), "no trusted key starts with"),
+        (("set",), "nothing is to change"),
+        (("set", "--threshold", "release=0"), "not a role and a number"),
+        (("set", "--threshold", "release=9"), "role release needs 9 keys and has 1"),
+        (("set", "--tier", "gold"), "not a tier and a number"),
+        (("sign", "absent.json", "--as", "release"), "there is no such file"),
+        (("publish", "absent.json"), "there is no such file"),
+        (("sign", "tiny@nonsense", "--as", "release"), "not the digest of a release"),
+    ],
+)
+def test_mistakes_are_told(trusted: Repository, words: tuple[str, ...], says: str) -> None:
+    before = _root(trusted)
+    trusted.call("trust", *words).says(2, says)
+    assert _root(trusted) == before
+
+
+def _public(pem: Path) -> str:
+    from trtops.release.keys import signer_at
+
+    return signer_at(pem).public.public

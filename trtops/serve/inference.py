@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _MAX_DIGITS = 20
+_MAX_KEY = 1024
 
 
 class Runs(Protocol):
@@ -189,6 +190,9 @@ class Inference:
         meter.in_flight += 1
         try:
             decoded = decode(codec, caller, self._clock())
+            key = caller.header(b"x-routing-key")
+            if key is not None and not decoded.request.key:
+                decoded.request.key = key[:_MAX_KEY].decode("utf-8", "replace")
             caller.context = codec, meter, decoded
             caller.cancel = self._engines.submit(name, decoded.request, partial(self._done, caller))
         except Exception as error:  # noqa: BLE001 - whatever it is, the client gets an answer and the count is right

@@ -92,6 +92,7 @@ class Head:
     priority: int
     timeout_us: int
     wanted: tuple[Wanted, ...]
+    key: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,6 +162,14 @@ def _whole(parameters: Mapping[str, Any], key: str, high: int, where: str = "") 
     value = parameters.get(key, 0)
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= high:
         raise InputError(f"{where}parameter '{key}': expected a whole number from 0 to {high}, got {value!r:.80}")
+    return value
+
+
+def _key(parameters: Mapping[str, Any]) -> str:
+    """The routing key: requests of one key get the same release while a rollout splits the traffic."""
+    value = parameters.get("routing_key", "")
+    if not isinstance(value, str) or len(value) > MAX_ID:
+        raise InputError(f"parameter 'routing_key': expected text of up to {MAX_ID} characters, got {value!r:.80}")
     return value
 
 
@@ -371,7 +380,7 @@ class Codec:
         timeout = _whole(parameters, "timeout", MAX_TIMEOUT_US)
         binary = _flag(parameters, "binary_data_output", default=False)
         wanted = self._wanted(document.outputs, binary=binary) if document.outputs else self._all[binary]
-        return Head(document.id, max(0, priority - 1), timeout, wanted)
+        return Head(document.id, max(0, priority - 1), timeout, wanted, _key(parameters))
 
     def _wanted(self, outputs: list[Output], *, binary: bool) -> tuple[Wanted, ...]:
         found: dict[str, Wanted] = {}
@@ -393,7 +402,7 @@ class Codec:
     def decoded(inputs: Mapping[str, NDArray[np.generic]], rows: int, head: Head, now: float) -> Decoded:
         """Put a request together."""
         deadline = now + head.timeout_us / 1e6 if head.timeout_us else None
-        return Decoded(Request(inputs, rows, deadline, head.priority), head.id, head.wanted)
+        return Decoded(Request(inputs, rows, deadline, head.priority, head.key), head.id, head.wanted)
 
     def encode(self, decoded: Decoded, outcome: Outcome) -> Answer:
         """Write an answer.

@@ -1,42 +1,42 @@
-"""The HTTP front end beside other servers, in the same run, interleaved.
+"""Serving over HTTP beside other servers, in the same run, interleaved: one command, all tables.
 
-The engine adds up 16 floats, in batches of 16 within 5 ms; ``--cost`` milliseconds of sleep a batch stand for a device.
-Load comes from ``wrk`` (64 connections, one thread), a client that is light enough not to be the bottleneck.
+    python benchmarks/serve_http.py [--rounds 5] [--seconds 4] [--only free,swap] [--write FILE]
 
-    python benchmarks/serve_http.py --mosec VENV/bin/python --triton http://127.0.0.1:18000
-
-``--mosec`` is an interpreter with ``mosec``, ``msgspec`` and ``numpy``; ``--triton`` is a server that runs already with
-a model ``sum`` (x FP32 [-1,16] -> y). CPU time a request counts the server's processes (not Triton's, which is not ours
-to look into); unlike requests a second it hardly depends on what else the machine does.
+The engine adds up 16 floats, in batches of 16 within 5 ms; a sleep stands for a device. Closed-loop load of 64
+connections comes from ``wrk`` with one thread, which is light enough not to be the bottleneck; open-loop load and load
+that looks at each answer come from a client in Python (``serve_load.py``). Peers are found in ``--peers``, where
+``benchmarks/peers/install.sh`` puts them; one that is missing is left out. A ratio is of the medians' servers in the
+same round; its spread is from the least to the most of all rounds. CPU time counts a server's processes and unlike
+requests a second hardly depends on what else the machine does.
 """
 
 from __future__ import annotations
 
 import argparse
-import asyncio
+import json
 import os
-import re
 import shutil
+import signal
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
 import urllib.request
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import psutil
+import serve_load as load
+from serve_load import Seen, request
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from trtops.backend.port import Session
+    from collections.abc import Callable, Iterator
 
 HERE = Path(__file__).parent
-CONNECTIONS = 64
 OIP = "/v2/models/sum/infer"
 ROW = ",".join(str(number / 2) for number in range(16))
 JSON = f'{{"inputs":[{{"name":"x","shape":[1,16],"datatype":"FP32","data":[{ROW}]}}]}}'
@@ -44,212 +44,480 @@ HEAD = (
     '{"inputs":[{"name":"x","shape":[1,16],"datatype":"FP32","parameters":{"binary_data_size":64}}],'
     '"parameters":{"binary_data_output":true}}'
 )
+POLICY = JSON[:-1] + ',"parameters":{"priority":2,"timeout":5000000}}'
+MOSEC = f'{{"x":[{ROW}]}}'
 LUA = {
     "json": f"wrk.method='POST'\nwrk.body='{JSON}'\nwrk.headers['Content-Type']='application/json'\n",
+    "policy": f"wrk.method='POST'\nwrk.body='{POLICY}'\nwrk.headers['Content-Type']='application/json'\n",
     "binary": f"wrk.method='POST'\nwrk.body='{HEAD}'..string.rep('\\0\\0\\128\\63',16)\n"
     f"wrk.headers['Inference-Header-Content-Length']='{len(HEAD)}'\n",
-    "mosec": f"wrk.method='POST'\nwrk.body='{{\"x\":[{ROW}]}}'\nwrk.headers['Content-Type']='application/json'\n",
+    "mosec": f"wrk.method='POST'\nwrk.body='{MOSEC}'\nwrk.headers['Content-Type']='application/json'\n",
 }
+PLAIN = request(OIP, JSON.encode(), Content_Type="application/json")
+
+
+@dataclass
+class Server:
+    """A server that runs, and its process."""
+
+    port: int
+    process: psutil.Process
+    ports: dict[str, int]
+
+    def cpu(self) -> float:
+        """Seconds of CPU time of its processes so far."""
+        family = [self.process, *self.process.children(recursive=True)]
+        return sum(one.cpu_times().user + one.cpu_times().system for one in family)
+
+    def metric(self, name: str) -> float:
+        """A number of its metrics; 0 if it is not there."""
+        with urllib.request.urlopen(f"http://127.0.0.1:{self.ports['control_port']}/metrics", timeout=10) as answer:
+            lines = answer.read().decode().splitlines()
+        return sum(float(line.rsplit(" ", 1)[1]) for line in lines if line.startswith(name))
 
 
 @dataclass
 class Candidate:
-    """A server with one kind of request, and what was measured of it."""
+    """A server with one kind of request, and what was seen of it in each round."""
 
     name: str
-    url: str
+    server: Server
     script: str
-    process: psutil.Process | None
-    rps: list[float] = field(default_factory=list)
-    p99: list[float] = field(default_factory=list)
-    cpu: list[float] = field(default_factory=list)
+    seen: list[Seen] = field(default_factory=list)
+    cpu_us: list[float] = field(default_factory=list)
+
+    @property
+    def url(self) -> str:
+        """Where it is asked."""
+        return f"http://127.0.0.1:{self.server.port}{'/inference' if self.script == 'mosec' else OIP}"
 
 
-def sum_session(cost: float) -> Session:
-    from trtops.tensor import TensorInfo
+@dataclass(frozen=True)
+class Goal:
+    """A line of the table of goals."""
 
-    class Adder:
-        inputs = (TensorInfo(name="x", dtype="float32", shape=("n", 16)),)
-        outputs = (TensorInfo(name="y", dtype="float32", shape=("n", 1)),)
-
-        def run(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
-            if cost:
-                time.sleep(cost)
-            return {"y": np.add.reduce(inputs["x"], axis=1, keepdims=True)}
-
-        def close(self) -> None:
-            """Hold nothing."""
-
-    return Adder()
+    what: str
+    goal: str
+    found: str
+    holds: bool | None
 
 
-class Nothing:
-    """Health and control of a server without an agent."""
+@dataclass
+class Bench:
+    """What all scenarios share."""
 
-    def not_ready(self) -> str | None:
-        """Be ready."""
-        return None
+    options: argparse.Namespace
+    scripts: Path
+    goals: list[Goal] = field(default_factory=list)
+    text: list[str] = field(default_factory=list)
 
-    def status(self) -> dict[str, Any]:
-        """Tell nothing."""
-        return {}
+    def say(self, line: str = "") -> None:
+        """Print a line of the report."""
+        self.text.append(line)
+        print(line, flush=True)
 
-    def absent(self, name: str) -> str | None:
-        """Know none."""
-        del name
+    def goal(self, what: str, goal: str, values: list[float], test: Callable[[float], bool], form: str = ".2f") -> None:
+        """Note a goal by the median of what was found."""
+        middle = statistics.median(values)
+        found = f"{middle:{form}} ({min(values):{form}} to {max(values):{form}})"
+        self.goals.append(Goal(what, goal, found, test(middle)))
 
-    def load(self, name: str) -> None:
-        """Refuse."""
-        raise NotImplementedError(name)
+    def peer(self, name: str) -> Path | None:
+        """The virtual environment of a peer; None: it is not there."""
+        folder = Path(self.options.peers) / name
+        return folder if (folder / "bin" / "python").exists() else None
 
-    def unload(self, name: str) -> None:
-        """Refuse."""
-        raise NotImplementedError(name)
+    def rounds(self, candidates: list[Candidate]) -> None:
+        """Load each candidate in turn, round by round; the first time is a warm-up that does not count."""
+        for one in candidates:
+            load.wrk(one.url, self.scripts / f"{one.script}.lua", seconds=1.0)
+        for _ in range(self.options.rounds):
+            for one in candidates:
+                before = one.server.cpu()
+                seen = load.wrk(one.url, self.scripts / f"{one.script}.lua", seconds=self.options.seconds)
+                one.seen.append(seen)
+                one.cpu_us.append((one.server.cpu() - before) / seen.requests * 1e6)
+
+    def table(self, candidates: list[Candidate], base: Candidate) -> None:
+        """Print what was seen, with ratios to ``base``."""
+        self.say(f"| server | requests/s | ratio to {base.name} (least to most) | p50 ms | p99 ms | CPU µs a request |")
+        self.say("|---|---|---|---|---|---|")
+        for one in candidates:
+            ratios = ratios_of(one, base)
+            middle = statistics.median
+            self.say(
+                f"| {one.name} | {middle(seen.rps for seen in one.seen):,.0f} | {middle(ratios):.2f} "
+                f"({min(ratios):.2f} to {max(ratios):.2f}) | {middle(seen.p50 for seen in one.seen):.1f} "
+                f"| {middle(seen.p99 for seen in one.seen):.1f} | {middle(one.cpu_us):.0f} |"
+            )
+        self.say()
 
 
-def serve(port: int, cost: float) -> None:
-    """Serve the engine: executor and HTTP front end, as ``trtops serve`` puts them together, without an agent."""
-    import uvloop
+def ratios_of(one: Candidate, base: Candidate, of: str = "rps") -> list[float]:
+    """What was seen of one by what was seen of the other in the same round."""
+    return [getattr(mine, of) / getattr(its, of) for mine, its in zip(one.seen, base.seen, strict=True)]
 
-    from trtops.executor.executor import Executor
-    from trtops.serve.observe import ExecutorMeter
-    from trtops.serve.ports import SWITCH_INTERVAL, HttpServer
-    from trtops.spec.engine import Batching
 
-    sys.setswitchinterval(SWITCH_INTERVAL)
-    meter = ExecutorMeter()
-    executor = Executor(observer=meter)
-    executor.load(
-        "sum",
-        generation=1,
-        version="1.0.0",
-        digest="sha256:" + "0" * 64,
-        backend="fake",
-        batching=Batching(max_batch=16, max_queue_delay="5ms", queue={"timeout": "10s"}),
-        instances=1,
-        open_session=lambda: sum_session(cost),
+def best(candidates: list[Candidate]) -> Candidate:
+    """The one with most requests a second."""
+    return max(candidates, key=lambda one: statistics.median(seen.rps for seen in one.seen))
+
+
+# -- servers -----------------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def started(
+    command: list[str], wait: Callable[[subprocess.Popen[bytes]], dict[str, int]], **env: str
+) -> Iterator[Server]:
+    process = subprocess.Popen(command, env=os.environ | env, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+    try:
+        ports = wait(process)
+        yield Server(ports["port"], psutil.Process(process.pid), ports)
+    finally:
+        process.send_signal(signal.SIGTERM)
+        try:
+            process.wait(30)
+        except subprocess.TimeoutExpired:
+            process.kill()
+        assert process.stdout is not None
+        process.stdout.close()
+
+
+def _ready_line(process: subprocess.Popen[bytes]) -> dict[str, int]:
+    assert process.stdout is not None
+    line = process.stdout.readline()
+    assert line, "the server did not start"
+    ports: dict[str, int] = json.loads(line)
+    return ports
+
+
+@contextmanager
+def trtops(**config: Any) -> Iterator[Server]:  # noqa: ANN401 - fields of serve_server.Config
+    with started([sys.executable, str(HERE / "serve_server.py"), json.dumps(config)], _ready_line) as server:
+        yield server
+
+
+def _answers(port: int, path: str, body: str) -> Callable[[subprocess.Popen[bytes]], dict[str, int]]:
+    def wait(process: subprocess.Popen[bytes]) -> dict[str, int]:
+        end = time.monotonic() + 120
+        asked = urllib.request.Request(f"http://127.0.0.1:{port}{path}", body.encode())
+        while True:
+            assert process.poll() is None, f"the server on port {port} ended"
+            assert time.monotonic() < end, f"nothing answers on port {port}"
+            try:
+                urllib.request.urlopen(asked, timeout=5).read()  # noqa: S310 - loopback
+            except OSError:
+                time.sleep(0.2)
+            else:
+                return {"port": port}
+
+    return wait
+
+
+@contextmanager
+def mosec(venv: Path, port: int, cost: float, *, fast: bool) -> Iterator[Server]:
+    command = [str(venv / "bin" / "python"), str(HERE / "peers" / "mosec_sum.py"), "--port", str(port)]
+    env = {"COST_MS": str(cost)} | ({"FAST_JSON": "1"} if fast else {})
+    with started([*command, "--address", "127.0.0.1"], _answers(port, "/inference", MOSEC), **env) as server:
+        yield server
+
+
+@contextmanager
+def triton(venv: Path, port: int, cost: float, models: Path = HERE / "peers" / "triton_models") -> Iterator[Server]:
+    command = [str(HERE / "peers" / "triton.sh"), str(venv), str(models), str(port), str(port + 1)]
+    with started(command, _answers(port, OIP, JSON), COST_MS=str(cost)) as server:
+        yield server
+
+
+@contextmanager
+def everybody(bench: Bench, cost: float) -> Iterator[list[Candidate]]:
+    """All servers with this device time a batch, one after the other in the list."""
+    from contextlib import ExitStack
+
+    port = bench.options.port
+    with ExitStack() as stack:
+        found: list[Candidate] = []
+        for count, name in ((0, "trtops, one process"), (1, "trtops, 1 front end"), (2, "trtops, 2 front ends")):
+            server = stack.enter_context(trtops(cost_ms=cost, front_ends=count))
+            found += [Candidate(f"{name}, JSON", server, "json"), Candidate(f"{name}, binary", server, "binary")]
+        venv = bench.peer("mosec")
+        if venv is not None:
+            slow = stack.enter_context(mosec(venv, port, cost, fast=False))
+            fast = stack.enter_context(mosec(venv, port + 1, cost, fast=True))
+            found += [Candidate("mosec", slow, "mosec"), Candidate("mosec, fast JSON", fast, "mosec")]
+        venv = bench.peer("triton")
+        if venv is not None:
+            server = stack.enter_context(triton(venv, port + 2, cost))
+            found += [Candidate("Triton, JSON", server, "json"), Candidate("Triton, binary", server, "binary")]
+        yield found
+
+
+# -- scenarios ---------------------------------------------------------------------------------------------------------
+
+
+def free(bench: Bench) -> None:
+    """64 clients, device free."""
+    with everybody(bench, 0.0) as all_:
+        bench.rounds(all_)
+    by = {one.name: one for one in all_}
+    bench.table(all_, by.get("mosec", all_[0]))
+    one = best([by["trtops, one process, JSON"], by["trtops, 1 front end, JSON"]])
+    two = by["trtops, 2 front ends, JSON"]
+    binary = best(
+        [candidate for candidate in all_ if candidate.name.startswith("trtops") and "binary" in candidate.name]
+    )
+    for mine, theirs, least in (
+        (two, "mosec", 2.5),
+        (two, "mosec, fast JSON", 2.0),
+        (two, "Triton, JSON", 3.5),
+        (one, "mosec, fast JSON", 1.5),
+        (binary, "mosec", 3.0),
+    ):
+        if theirs in by:
+            ratios = ratios_of(mine, by[theirs])
+            bench.goal(
+                f"free: {mine.name} to {theirs}", f"≥ {least}", ratios, lambda found, least=least: found >= least
+            )
+
+
+def device(bench: Bench) -> None:
+    """The same at 5 ms a batch."""
+    cost = 5.0
+    began, naps = time.perf_counter(), 0
+    while time.perf_counter() - began < min(2.0, bench.options.seconds):
+        time.sleep(cost / 1e3)
+        naps += 1
+    allowed = naps * 16 / (time.perf_counter() - began)
+    bench.say(f"This machine's sleep allows {allowed:,.0f} requests/s.")
+    bench.say()
+    with everybody(bench, cost) as found:
+        all_ = [one for one in found if "binary" not in one.name]
+        bench.rounds(all_)
+    by = {one.name: one for one in all_}
+    bench.table(all_, by.get("mosec", all_[0]))
+    ours = [one for one in all_ if one.name.startswith("trtops")]
+    mine, peers = best(ours), [one for one in all_ if one not in ours]
+    shares = [seen.rps / allowed for seen in mine.seen]
+    bench.goal(f"5 ms: {mine.name} to what the sleep allows", "≥ 0.95", shares, lambda found: found >= 0.95)
+    if "mosec" in by:
+        bench.goal(f"5 ms: {mine.name} to mosec", "≥ 1.4", ratios_of(mine, by["mosec"]), lambda found: found >= 1.4)
+        late = ratios_of(mine, by["mosec"], "p99")
+        bench.goal("5 ms: p99 to mosec's", "≤ 0.7", late, lambda found: found <= 0.7)
+    if peers:
+        lowest = [min(peer.seen[number].p99 for peer in peers) for number in range(bench.options.rounds)]
+        late = [seen.p99 / low for seen, low in zip(mine.seen, lowest, strict=True)]
+        bench.goal("5 ms: p99 to the best peer's", "< 1", late, lambda found: found < 1)
+
+
+def policy(bench: Bench) -> None:
+    """Priorities, timeouts and bounds on against none; each request carries a priority and a timeout."""
+    on = {"priorities": 3, "queue": {"timeout": "5s", "max_size": 256}}
+    with trtops(batching={"queue": {"timeout": "0s"}}) as plain, trtops(batching=on) as strict:
+        off = Candidate("no policy", plain, "json")
+        all_ = [
+            off,
+            Candidate("policy of the spec", strict, "json"),
+            Candidate("and of each request", strict, "policy"),
+        ]
+        bench.rounds(all_)
+    bench.table(all_, off)
+    bench.goal("any queue policy", "≥ 0.95", ratios_of(all_[1], off), lambda found: found >= 0.95)
+    bench.say("The last row also sends and reads 52 bytes more of JSON in every request.")
+    bench.say()
+
+
+def idle(bench: Bench) -> None:
+    """Poisson, 100 requests a second, on an idle server."""
+    late: list[float] = []
+    with trtops() as server:
+        span = max(2.0, bench.options.seconds)
+        late.extend(load.poisson(server.port, PLAIN, 100.0, span, seed).p99 for seed in range(bench.options.rounds))
+    bench.say(f"p99 of each round: {', '.join(f'{one:.2f}' for one in late)} ms; the engine's delay is 5 ms.")
+    bench.say()
+    bench.goal("idle, Poisson 100 rps: p99, ms", "≤ 8.5 (delay + 3.5)", late, lambda found: found <= 8.5)
+
+
+def shapes(bench: Bench) -> None:
+    """Two shapes that alternate, 200 ms delay: how many rows a batch has."""
+    wide = JSON.replace("[1,16]", "[1,32]").replace(ROW, f"{ROW},{ROW}")
+    asked = [PLAIN, request(OIP, wide.encode(), Content_Type="application/json")]
+    sizes: list[float] = []
+    with trtops(width=0, batching={"max_queue_delay": "200ms", "queue": {"timeout": "30s"}}) as server:
+        for _ in range(bench.options.rounds):
+            names = 'trtops_batch_rows_sum{engine="sum"}', 'trtops_batch_rows_count{engine="sum"}'
+            before = [server.metric(name) for name in names]
+            load.closed(server.port, asked, 64, bench.options.seconds)
+            rows, batches = (server.metric(name) - old for name, old in zip(names, before, strict=True))
+            sizes.append(rows / batches)
+    bench.say(f"Rows a batch in each round: {', '.join(f'{one:.1f}' for one in sizes)}.")
+    bench.say()
+    bench.goal("two shapes alternating: rows a batch of 16", "≥ 15", sizes, lambda found: found >= 15)
+
+
+def timeout(bench: Bench) -> None:
+    """A 100 ms timeout behind a 400 ms batch: when its client hears of it."""
+    body = JSON[:-1] + ',"parameters":{"timeout":100000}}'
+    took: list[float] = []
+    with trtops(cost_ms=400.0) as server:
+        for _ in range(bench.options.rounds):
+            address = f"http://127.0.0.1:{server.port}{OIP}"
+            slow = subprocess.Popen(["curl", "-s", "-o", os.devnull, "-d", JSON, address], stdout=subprocess.DEVNULL)
+            time.sleep(0.1)
+            began = time.perf_counter()
+            try:
+                urllib.request.urlopen(address, body.encode(), timeout=20)
+                status = 200
+            except urllib.error.HTTPError as error:
+                status = error.code
+                error.close()
+            took.append((time.perf_counter() - began) * 1e3)
+            assert status == 504, status
+            slow.wait(20)
+    bench.say(f"Answered 504 after {', '.join(f'{one:.1f}' for one in took)} ms.")
+    bench.say()
+    bench.goal("100 ms timeout behind a 400 ms batch, ms", "≤ 110", took, lambda found: found <= 110)
+
+
+def swap(bench: Bench) -> None:
+    """Swaps under 64 clients, at once and with an engine that takes 2 s to load, against the same load without."""
+    for seconds in (0.0, 2.0):
+        failed, more = 0.0, []
+        with trtops(load_s=seconds) as server:
+            load.closed(server.port, [PLAIN], 64, 1.0)
+            span = max(bench.options.seconds, seconds + 1.5)
+            for _ in range(bench.options.rounds):
+                calm = load.closed(server.port, [PLAIN], 64, span)
+                control = f"http://127.0.0.1:{server.ports['control_port']}/v2/repository/models/sum/load"
+                swapper = subprocess.Popen(
+                    ["bash", "-c", f"sleep 0.5; curl -sf -X POST {control}"], stdout=subprocess.DEVNULL
+                )
+                busy = load.closed(server.port, [PLAIN], 64, span)
+                assert swapper.wait(30) == 0, "the swap failed"
+                failed += busy.failed
+                more.append(busy.longest - calm.longest)
+        name = "at once" if not seconds else f"{seconds:g} s to load"
+        bench.say(
+            f"{name}: {failed:g} failed; longest request with a swap against without: "
+            f"{', '.join(f'{one:+.1f}' for one in more)} ms."
+        )
+        bench.goal(f"swap, {name}: failed requests", "0", [failed], lambda found: found == 0, "g")
+        bench.goal(f"swap, {name}: longest request, ms more", "≤ 50", more, lambda found: found <= 50, ".1f")
+    bench.say()
+
+
+def batching(bench: Bench) -> None:
+    """Static against dynamic batching under Poisson load; a batch costs 4 ms and 0.25 ms a row."""
+    kinds = {
+        "fixed 16": {"max_queue_delay": "500ms"},
+        "window 20 ms": {"max_queue_delay": "20ms"},
+        "dynamic": {"max_queue_delay": "20ms", "preferred": [1, 2, 4, 8, 16]},
+    }
+    capacity = 16 / (4e-3 + 16 * 0.25e-3)
+    bench.say("| load, of capacity | batching | requests/s | p50 ms | p99 ms |")
+    bench.say("|---|---|---|---|---|")
+    worse: list[float] = []
+    for share in (0.02, 0.1, 0.3, 0.6, 0.9, 1.2):
+        found: dict[str, Seen] = {}
+        for name, section in kinds.items():
+            queue = {"queue": {"timeout": "1s", "max_size": 256}}
+            with trtops(cost_ms=4.0, row_ms=0.25, batching={**section, **queue}) as server:
+                seen = load.poisson(server.port, PLAIN, share * capacity, max(2.0, bench.options.seconds), 7)
+            found[name] = seen
+            bench.say(f"| {share:g} | {name} | {seen.rps:,.0f} | {seen.p50:.1f} | {seen.p99:.1f} |")
+        worse.append(found["dynamic"].p99 / min(found[name].p99 for name in kinds if name != "dynamic"))
+    bench.say()
+    bench.goal(
+        "dynamic to the best static: p99 at each load (worst)", "≤ 1.1", [max(worse)], lambda found: found <= 1.1
     )
 
-    async def main() -> None:
-        server = HttpServer(executor, Nothing(), Nothing(), executor=meter)
-        await server.listen(server.data, "127.0.0.1", port)
-        await asyncio.Event().wait()
 
-    uvloop.new_event_loop().run_until_complete(main())
-
-
-def answers(url: str, body: bytes) -> bool:
-    request = urllib.request.Request(url, body, {"Content-Type": "application/json"})  # noqa: S310 - loopback
-    try:
-        urllib.request.urlopen(request, timeout=5).read()  # noqa: S310 - loopback
-    except OSError:
-        return False
-    return True
-
-
-def wait_for(url: str, body: bytes) -> None:
-    end = time.monotonic() + 60
-    while not answers(url, body):
-        assert time.monotonic() < end, f"nothing answers at {url}"
-        time.sleep(0.2)
-
-
-def cpu_of(process: psutil.Process | None) -> float:
-    if process is None:
-        return 0.0
-    family = [process, *process.children(recursive=True)]
-    return sum(one.cpu_times().user + one.cpu_times().system for one in family)
-
-
-def measure(candidate: Candidate, seconds: float, scripts: Path) -> None:
-    before = cpu_of(candidate.process)
-    command = ["wrk", "-t1", f"-c{CONNECTIONS}", f"-d{seconds:g}s", "--latency", "-s", str(scripts / candidate.script)]
-    text = subprocess.run([*command, candidate.url], capture_output=True, text=True, check=True).stdout
-    used = cpu_of(candidate.process) - before
-    assert "Non-2xx" not in text, f"{candidate.name}: {text}"
-    requests = int(re.search(r"(\d+) requests in", text)[1])  # type: ignore[index]
-    value, unit = re.search(r"99%\s+([\d.]+)(us|ms|s)", text).groups()  # type: ignore[union-attr]
-    candidate.rps.append(float(re.search(r"Requests/sec:\s+([\d.]+)", text)[1]))  # type: ignore[index]
-    candidate.p99.append(float(value) * {"us": 1e-3, "ms": 1.0, "s": 1e3}[unit])
-    candidate.cpu.append(used / requests * 1e6)
-
-
-def table(candidates: list[Candidate], base: Candidate) -> str:
-    rows = ["| server | requests/s | ratio (least to most) | p99 ms | CPU µs a request |", "|---|---|---|---|---|"]
-    for one in candidates:
-        ratios = [mine / other for mine, other in zip(one.rps, base.rps, strict=True)]
-        spread = f"{statistics.median(ratios):.2f} ({min(ratios):.2f} to {max(ratios):.2f})"
-        cpu = f"{statistics.median(one.cpu):.0f}" if one.process else "-"
-        rows.append(
-            f"| {one.name} | {statistics.median(one.rps):,.0f} | {spread} | {statistics.median(one.p99):.1f} | {cpu} |"
+def callers(bench: Bench) -> None:
+    """4, 32 and 128 clients: p50 a request served."""
+    found: dict[int, list[Seen]] = {4: [], 32: [], 128: []}
+    with trtops() as server:
+        url = f"http://127.0.0.1:{server.port}{OIP}"
+        for _ in range(bench.options.rounds):
+            for clients, seen in found.items():
+                script = bench.scripts / "json.lua"
+                seen.append(load.wrk(url, script, connections=clients, seconds=bench.options.seconds))
+    bench.say("| clients | requests/s | p50 ms | p99 ms | p50 by client, µs |")
+    bench.say("|---|---|---|---|---|")
+    middle = statistics.median
+    for clients, seen in found.items():
+        p50 = middle(one.p50 for one in seen)
+        bench.say(
+            f"| {clients} | {middle(one.rps for one in seen):,.0f} | {p50:.2f} | "
+            f"{middle(one.p99 for one in seen):.2f} | {p50 / clients * 1e3:.0f} |"
         )
-    return "\n".join(rows)
+    bench.say()
+    growth = [(late.p50 / 128) / (early.p50 / 4) for early, late in zip(found[4], found[128], strict=True)]
+    bench.goal("128 clients to 4: p50 a request served", "≤ 1.5", growth, lambda grown: grown <= 1.5)
 
 
-def candidates_of(options: argparse.Namespace, processes: list[subprocess.Popen[bytes]]) -> list[Candidate]:
-    found: list[Candidate] = []
-    environment = os.environ | {"COST_MS": str(options.cost)}
+def memory(bench: Bench) -> None:
+    """An idle server: proportional set size of its processes."""
+    sizes: dict[int, float] = {}
+    for count in (0, 1, 2):
+        with trtops(front_ends=count) as server:
+            time.sleep(0.5)
+            family = [server.process, *server.process.children(recursive=True)]
+            sizes[count] = sum(one.memory_full_info().pss for one in family) / 1e6
+            bench.say(f"{count} front ends: {sizes[count]:.0f} MB.")
+    bench.say()
+    bench.goal(
+        "idle memory, executor and front end in one process, MB", "≤ 120", [sizes[0]], lambda mb: mb <= 120, ".0f"
+    )
 
-    def start(command: list[str], **extra: str) -> psutil.Process:
-        quiet = subprocess.DEVNULL
-        process = subprocess.Popen(command, env=environment | extra, stdout=quiet, stderr=quiet)
-        processes.append(process)
-        return psutil.Process(process.pid)
 
-    ours = start([sys.executable, __file__, "--serve", str(options.port), "--cost", str(options.cost)])
-    url = f"http://127.0.0.1:{options.port}{OIP}"
-    found += [Candidate("trtops, JSON", url, "json.lua", ours), Candidate("trtops, binary", url, "binary.lua", ours)]
-    if options.mosec:
-        for offset, (name, extra) in enumerate((("mosec", {}), ("mosec, msgspec", {"FAST_JSON": "1"})), 2):
-            port = str(options.port + offset)
-            script = str(HERE / "peers" / "mosec_sum.py")
-            process = start([options.mosec, script, "--port", port, "--address", "127.0.0.1"], **extra)
-            found.append(Candidate(name, f"http://127.0.0.1:{port}/inference", "mosec.lua", process))
-    if options.triton:
-        found.append(Candidate("Triton, JSON", options.triton + OIP, "json.lua", None))
-        found.append(Candidate("Triton, binary", options.triton + OIP, "binary.lua", None))
-    return found
+SCENARIOS: dict[str, Callable[[Bench], None]] = {
+    one.__name__: one for one in (free, device, policy, idle, shapes, timeout, swap, batching, callers, memory)
+}
+
+
+def report(bench: Bench) -> None:
+    bench.say("## Goals")
+    bench.say()
+    bench.say("| what | goal | found (least to most) | |")
+    bench.say("|---|---|---|---|")
+    for goal in bench.goals:
+        bench.say(f"| {goal.what} | {goal.goal} | {goal.found} | {'holds' if goal.holds else '**missed**'} |")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--cost", type=float, default=0.0, help="milliseconds of device time a batch")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=4.0, help="of load a round and server")
-    parser.add_argument("--port", type=int, default=18100)
-    parser.add_argument("--mosec", help="an interpreter that has mosec")
-    parser.add_argument("--triton", help="URL of a tritonserver")
-    parser.add_argument("--serve", type=int, help=argparse.SUPPRESS)
+    parser.add_argument("--only", default=",".join(SCENARIOS), help="scenarios, with commas between them")
+    parser.add_argument("--port", type=int, default=18100, help="the first of the peers' four ports")
+    parser.add_argument("--peers", default=str(Path.home() / ".cache" / "trtops" / "peers"))
+    parser.add_argument("--write", type=Path, help="also write the report there")
     options = parser.parse_args()
-    if options.serve:
-        serve(options.serve, options.cost / 1e3)
-        return
-    if shutil.which("wrk") is None:
-        parser.error("wrk is not installed: apt-get install wrk")
-    processes: list[subprocess.Popen[bytes]] = []
-    try:
-        found = candidates_of(options, processes)
-        with tempfile.TemporaryDirectory() as folder:
-            for name, text in LUA.items():
-                (Path(folder) / f"{name}.lua").write_text(text)
-            for one in found:
-                body = f'{{"x":[{ROW}]}}' if one.script == "mosec.lua" else JSON
-                wait_for(one.url, body.encode())
-                measure(one, 1.0, Path(folder))
-                for warm in (one.rps, one.p99, one.cpu):
-                    warm.clear()
-            for _ in range(options.rounds):
-                for one in found:
-                    measure(one, options.seconds, Path(folder))
-        base = next((one for one in found if one.name == "mosec, msgspec"), found[0])
-        load = ", ".join(f"{value:.1f}" for value in os.getloadavg())
-        print(f"{os.cpu_count()} CPUs, load {load}; device time {options.cost:g} ms a batch; ratios to {base.name}\n")
-        print(table(found, base))
-    finally:
-        for process in processes:
-            process.terminate()
-        for process in processes:
-            process.wait(30)
+    chosen = options.only.split(",")
+    if unknown := set(chosen) - set(SCENARIOS):
+        parser.error(f"no scenario {', '.join(sorted(unknown))}: there are {', '.join(SCENARIOS)}")
+    for program in ("wrk", "curl"):
+        if shutil.which(program) is None:
+            parser.error(f"{program} is not installed: apt-get install {program}")
+    with tempfile.TemporaryDirectory() as folder:
+        for name, text in LUA.items():
+            (Path(folder) / f"{name}.lua").write_text(text)
+        bench = Bench(options, Path(folder))
+        bench.say("# Serving over HTTP")
+        bench.say()
+        bench.say(
+            f"`python benchmarks/serve_http.py --rounds {options.rounds} --seconds {options.seconds:g}`, "
+            f"{os.cpu_count()} CPUs, load before {os.getloadavg()[0]:.1f}, Python {sys.version.split()[0]}, "
+            f"NumPy {np.__version__}."
+        )
+        bench.say()
+        for name in chosen:
+            bench.say(f"## {SCENARIOS[name].__doc__}".rstrip(".").replace('"""', ""))
+            bench.say()
+            SCENARIOS[name](bench)
+        report(bench)
+    if options.write is not None:
+        options.write.write_text("\n".join(bench.text) + "\n")
 
 
 if __name__ == "__main__":

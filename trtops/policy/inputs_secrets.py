@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 SecretKind = Literal["reference", "plain", "embedded", "absent"]
 Path = tuple[str | int, ...]
 
+_EMPTY = frozenset({"null", "~", "true", "false", "|", ">", "[", "{"})
 WITHHELD = "(plain text, withheld)"
 """What stands in an input document in place of a secret that somebody wrote as text."""
 
@@ -30,10 +31,26 @@ _RUN_TOGETHER = re.compile(
 )
 _CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 _NETLOC = re.compile(r"://([^/?#\s]*)")
-_ASSIGNMENT = re.compile(r"(?:^|[?&;\s])([A-Za-z_.-]+)=([^&;\s]+)")
+_ASSIGNMENT = re.compile(r"""(?:^|[?&;,{\s])([A-Za-z_.-]+)[ \t]*=(?!=)[ \t]*["']?([^&;\s"']+)""")
+_ENTRY = re.compile(
+    r"""(?:^[ \t]*(?:-[ \t]+)*|[{,][ \t]*)([A-Za-z_][A-Za-z_.-]{0,63})[ \t]*:[ \t]+["']?([^\s"',}][^\n"',}]*)"""
+    r"""|"([^"\n]{1,64})"[ \t]*:[ \t]*["']?([^\s"',}][^\n"',}]*)""",
+    re.MULTILINE,
+)
 _PRIVATE = re.compile(
     r"-----BEGIN [A-Z ]*PRIVATE KEY-----|AGE-SECRET-KEY-1|\bgh[pousr]_[A-Za-z0-9]{20,}|\bAKIA[0-9A-Z]{16}\b"
+    r"|\bgithub_pat_[A-Za-z0-9_]{20,}|\bglpat-[A-Za-z0-9_-]{20,}|\bhf_[A-Za-z0-9]{20,}|\bxox[abprs]-[A-Za-z0-9-]{10,}"
+    r"|\bsk-[A-Za-z0-9_-]{20,}|\bBearer [A-Za-z0-9._~+/-]{16,}"
+    r"|\beyJ[A-Za-z0-9_-]{8,}\.eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]+"
 )
+_NAMES, _VALUES = ("name", "key", "variable"), ("value", "values", "default")
+_ALIKE = str.maketrans(
+    "\u0430\u0435\u043e\u0440\u0441\u0443\u0445\u043a\u0455\u0456\u0501\u0442\u0432\u043d"  # Cyrillic, small
+    "\u0410\u0415\u041e\u0420\u0421\u0423\u0425\u041a\u0405\u0406\u0422\u0412\u041d"
+    "\u03b1\u03bf\u03c1\u03c4\u03ba\u03b5\u03b9\u03bd\u0391\u0395\u039a\u039f\u03a1\u03a4\u0399\u0395\u039d",
+    "aeopcyxksidtbnAEOPCYXKSITBNaoptkeivAEKOPTIEN",
+)
+"""Letters that look like Latin ones: what a reviewer reads as `password` counts as that."""
 
 
 class SecretField(Value):
@@ -53,7 +70,8 @@ class SecretField(Value):
 
 def looks_secret(key: str) -> bool:
     """Tell whether a key names a secret: ``password``, ``api_key``, ``accessToken``, ``DB-CREDENTIALS``."""
-    folded = unicodedata.normalize("NFKC", key)
+    folded = unicodedata.normalize("NFKC", key).translate(_ALIKE)
+    folded = "".join(mark for mark in folded if unicodedata.category(mark) != "Cf")
     words = re.sub(r"[^A-Za-z0-9]+", "_", _CAMEL.sub("_", folded)).lower()
     return bool(_SECRET_WORDS.search(words) or _RUN_TOGETHER.search(words.replace("_", "")))
 
@@ -77,12 +95,36 @@ def _embeds_secret(text: str) -> bool:
         return True
     if any(_netloc_leaks(match[1], text[match.end() :]) for match in _NETLOC.finditer(text)):
         return True
-    return any(looks_secret(match[1]) and not is_reference(match[2]) for match in _ASSIGNMENT.finditer(text))
+    if any(looks_secret(match[1]) and not is_reference(match[2]) for match in _ASSIGNMENT.finditer(text)):
+        return True
+    return _structured(text) and any(_entry_leaks(match) for match in _ENTRY.finditer(text))
+
+
+def _structured(text: str) -> bool:
+    """Whether a text may be a document of its own, and no sentence: ``the token: see the manual`` is none."""
+    return "\n" in text.strip() or text.lstrip().startswith(("{", "["))
+
+
+def _entry_leaks(match: re.Match[str]) -> bool:
+    key, value = match[1] or match[3], (match[2] or match[4]).strip()
+    return looks_secret(key) and not is_reference(value) and value not in _EMPTY
+
+
+def _named(value: Mapping[str, Any]) -> str | None:
+    """The secret that a pair names: ``{name: DB_PASSWORD, value: …}``."""
+    if not any(key in value for key in _VALUES):
+        return None
+    names = (value.get(key) for key in _NAMES)
+    return next((name for name in names if isinstance(name, str) and looks_secret(name)), None)
 
 
 def _leaves(value: Any, path: Path, key: str, *, secret: bool) -> Iterator[tuple[Path, str, bool, Any]]:  # noqa: ANN401 - any JSON value
     if isinstance(value, dict):
+        pair = _named(value)
         for name, child in value.items():
+            if pair is not None and name in (*_NAMES, *_VALUES):
+                yield from _leaves(child, (*path, str(name)), pair, secret=secret or name in _VALUES)
+                continue
             named = looks_secret(str(name))
             yield from _leaves(
                 child, (*path, str(name)), str(name) if named or not secret else key, secret=secret or named

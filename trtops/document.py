@@ -42,9 +42,10 @@ _CONSTANTS: Mapping[str, bool | None] = {
     **dict.fromkeys(("false", "False", "FALSE"), False),
     **dict.fromkeys(("null", "Null", "NULL", "~", ""), None),
 }
-# C0 and C1 controls but tab, line feed, carriage return and next line; surrogates; the bidirectional overrides and
-# isolates that make a line read otherwise than it is parsed (CVE-2021-42574).
-_CONTROL = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x84\x86-\x9f\ud800-\udfff\u202a-\u202e\u2066-\u2069\ufeff]")
+# C0 and C1 controls but tab, line feed and carriage return; surrogates; the bidirectional overrides and isolates that
+# make a line read otherwise than it is parsed (CVE-2021-42574); line breaks that YAML 1.1 has and editors do not show,
+# behind which a comment goes on as a value.
+_CONTROL = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff\u202a-\u202e\u2066-\u2069\ufeff]")
 _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
@@ -208,6 +209,12 @@ def invalid(file: str, problems: Sequence[Problem]) -> InputError:
         fix=first.fix,
         problems=ordered,
     )
+
+
+def hidden_character(text: str) -> tuple[str, int] | None:
+    """The first character of a text by which it reads otherwise than it is parsed: ``U+202E``, and its line from 1."""
+    match = _CONTROL.search(text)
+    return None if match is None else (f"U+{ord(match[0]):04X}", text.count("\n", 0, match.start()) + 1)
 
 
 def _text(content: bytes | str, file: str) -> str:

@@ -84,6 +84,8 @@ def test_plain_text_is_read_as_yaml_1_2_says(text: str, value: Any) -> None:
         ("? [a, b]\n: c", [("key", 1, 3)]),
         ("a: \x07", [("control-character", 1, 4)]),
         ("a: b\nc: 'x\u202ey'", [("control-character", 2, 6)]),
+        ("a: b  # a comment\u2028c: d", [("control-character", 1, 18)]),
+        ("a: b  # a comment\u0085c: d", [("control-character", 1, 18)]),
         ('a: "\\x00"', [("control-character", 1, 4)]),
         ("a: *b", [("undefined-alias", 1, 4)]),
         ("a: &b [*b]", [("undefined-alias", 1, 8)]),

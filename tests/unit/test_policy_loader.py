@@ -93,6 +93,13 @@ def test_a_file_in_the_wrong_place(tmp_path: Path, path: str, words: str) -> Non
     assert path.rpartition("/")[0] in str(error.where)
 
 
+@pytest.mark.parametrize("character", ["\u202e", "\u2028", "\u2066", "\x00", "\x85"])
+def test_a_rule_that_reads_otherwise_than_it_is_parsed(tmp_path: Path, character: str) -> None:
+    root = repository(tmp_path, {"owner_present": f"{OWNER}# looks{character}harmless\n"})
+    error = refused(root, "is not shown", f"U+{ord(character):04X}")
+    assert str(error.where).endswith("rule.rego:15")
+
+
 def test_a_rule_that_lost_its_file(tmp_path: Path) -> None:
     root = repository(tmp_path)
     rule = root / "policies/spec/owner_present/rule.rego"

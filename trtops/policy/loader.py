@@ -12,8 +12,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
 
 from trtops.digest import Digest
-from trtops.document import parse_document
-from trtops.errors import InputError, Undecided
+from trtops.document import hidden_character, parse_document
+from trtops.errors import InputError, Location, Undecided
 from trtops.policy.governance import ENFORCEMENT_FILE, WAIVER_FOLDER, parse_enforcement, parse_waiver
 from trtops.policy.metadata import package_line, read_metadata
 from trtops.policy.port import STAGES, PolicyFile, PolicySet, Rule, frozen
@@ -112,6 +112,13 @@ def _rego(tree: Tree, path: str, content: bytes) -> PolicyFile:
         line = content[: error.start].count(b"\n") + 1
         label = f"{tree.label(path)}:{line}"
         raise Undecided("the file is not UTF-8", where=label, fix="save it as UTF-8") from None
+    hidden = hidden_character(text)
+    if hidden is not None:
+        what, line = hidden
+        fix = "remove it: what is reviewed must be what judges"
+        raise Undecided(
+            f"the file holds the character {what}, which is not shown", where=Location(tree.label(path), line), fix=fix
+        )
     return PolicyFile(path, tree.label(path), text)
 
 

@@ -297,6 +297,17 @@ def test_a_root_below_the_top_of_its_repository(template: Path, tmp_path: Path) 
     assert since(made, code=1)["change"]["engines"] == {"tiny": ["engines/tiny/runtime.yaml changed"]}
 
 
+@pytest.mark.parametrize("name", ["runtime.prd.yaml", "runtime.yml", "runtime.prod.yml", "runtime..yaml"])
+def test_a_runtime_config_that_nothing_reads_is_told(repo: Repository, name: str) -> None:
+    write(repo.engine / name, "database: {password: hunter2}\n")
+    body = check(repo, code=2)
+    assert subjects(body) == ["other"]
+    (error,) = body["errors"]
+    assert error["what"] == "this is the runtime config of no environment"
+    assert (error["where"]["file"], error["where"]["line"]) == (f"engines/tiny/{name}", 1)
+    assert "environments are local, dev, staging, prod" in error["fix"]
+
+
 def test_one_wrong_engine_hides_no_other(repo: Repository) -> None:
     repo.edit("kind: Engine", "kind: Motor")
     body = check(repo, code=2)

@@ -208,6 +208,18 @@ def test_enforcement_that_is_wrong(tmp_path: Path, text: str, words: str) -> Non
     refused(repository(tmp_path, enforcement=text), words, "enforcement.yaml")
 
 
+def test_a_waiver_of_an_environment_that_is_none(tmp_path: Path) -> None:
+    text = (
+        "apiVersion: trtops/v1\nkind: Waiver\nrule: spec.owner_present\nselector: {engine: x, environments: [prd]}\n"
+        "reason: r\nowner: a\napprover: b\ngranted: 2026-01-01\nexpires: 2026-01-02\n"
+    )
+    root = write(repository(tmp_path), {"governance/waivers/a.yaml": text})
+    error = refused(root, "unknown environment 'prd'; did you mean 'prod'?")
+    assert "governance/waivers/a.yaml:4" in str(error.where)
+    write(root, {"governance/waivers/a.yaml": text.replace("[prd]", "[prod]")})
+    assert load_policies(root).waivers[0].defect is None
+
+
 def test_a_waiver_of_a_rule_that_is_gone(tmp_path: Path) -> None:
     text = (
         "apiVersion: trtops/v1\nkind: Waiver\nrule: spec.gone\nselector: {engine: x}\nreason: r\nowner: a\n"

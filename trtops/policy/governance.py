@@ -75,13 +75,7 @@ class Enforcement(Value):
         """
         found = self.environments.get(name)
         if found is None:
-            near = get_close_matches(name, self.environments, n=1)
-            hint = f"; did you mean {near[0]!r}?" if near else ""
-            raise Undecided(
-                f"unknown environment {name!r}{hint}",
-                where=ENFORCEMENT_FILE,
-                fix=f"known are {', '.join(self.environments)}; add it under `environments`",
-            )
+            raise unknown_environment(name, self.environments, ENFORCEMENT_FILE)
         return found
 
     def level_of(self, rule: str, asked: Level | None, environment: str) -> tuple[Level, str]:
@@ -256,6 +250,17 @@ def parse_waiver(content: bytes, path: str, label: str, rules: Collection[str]) 
         raise unknown_rule(waiver.rule, rules, document.locate(("rule",)))
     lines = tuple((key, document.locate((key,)).line) for key in document.data)
     return Waiver(stem, label, waiver, _defect(waiver, document), lines)
+
+
+def unknown_environment(name: str, known: Collection[str], where: Location | str) -> Undecided:
+    """The error for an environment that ``enforcement.yaml`` does not name."""
+    near = get_close_matches(name, known, n=1)
+    hint = f"; did you mean {near[0]!r}?" if near else ""
+    return Undecided(
+        f"unknown environment {name!r}{hint}",
+        where=where,
+        fix=f"known are {', '.join(known)}; add it under `environments` of {ENFORCEMENT_FILE}",
+    )
 
 
 def unknown_rule(rule: str, rules: Collection[str], where: Location) -> Undecided:

@@ -14,7 +14,13 @@ from typing import TYPE_CHECKING, Any, cast
 from trtops.digest import Digest
 from trtops.document import hidden_character, parse_document
 from trtops.errors import InputError, Location, Undecided
-from trtops.policy.governance import ENFORCEMENT_FILE, WAIVER_FOLDER, parse_enforcement, parse_waiver
+from trtops.policy.governance import (
+    ENFORCEMENT_FILE,
+    WAIVER_FOLDER,
+    parse_enforcement,
+    parse_waiver,
+    unknown_environment,
+)
 from trtops.policy.metadata import package_line, read_metadata
 from trtops.policy.port import STAGES, PolicyFile, PolicySet, Rule, frozen
 from trtops.policy.source import Tree, read_folder, read_revision, read_waivers
@@ -23,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
     from pathlib import Path
 
-    from trtops.policy.governance import Waiver
+    from trtops.policy.governance import Enforcement, Waiver
     from trtops.policy.verdict import Stage
 
 _NAME = re.compile(r"[a-z][a-z0-9_]*")
@@ -90,6 +96,7 @@ def assemble(tree: Tree) -> PolicySet:
     )
     libraries = [_library(tree, name, files) for (stage, name), files in sorted(folders.items()) if stage == "lib"]
     known = {rule.id for rule in rules}
+    enforcement = parse_enforcement(*_enforcement(tree), known)
     return PolicySet(
         origin=tree.origin,
         merged=tree.merged,
@@ -98,8 +105,8 @@ def assemble(tree: Tree) -> PolicySet:
         library_tests=tuple(test for _, test in libraries if test is not None),
         data=frozen(_data(tree, data_files)),
         data_files=frozen({_stem(name): tree.label(f"policies/data/{name}") for name in data_files if _is_data(name)}),
-        enforcement=parse_enforcement(*_enforcement(tree), known),
-        waivers=_waivers(tree, known),
+        enforcement=enforcement,
+        waivers=_waivers(tree, known, enforcement),
         digest=_digest(tree),
         files=frozen(tree.files),
     )
@@ -248,14 +255,23 @@ def _enforcement(tree: Tree) -> tuple[bytes, str]:
     return content, label
 
 
-def _waivers(tree: Tree, known: set[str]) -> tuple[Waiver, ...]:
+def _waivers(tree: Tree, known: set[str], enforcement: Enforcement) -> tuple[Waiver, ...]:
+    """Read the waivers.
+
+    Raises:
+        Undecided: a file that is none, or one for a rule or an environment that does not exist.
+    """
     waivers: list[Waiver] = []
     for path in _under(tree.files, WAIVER_FOLDER):
         if path.endswith(_PAGES):
             continue
         if not path.endswith(".yaml") or path.count("/") != 2:  # noqa: PLR2004 - governance/waivers/<file>
             raise Undecided("not a waiver", where=tree.label(path), fix=f"name it {WAIVER_FOLDER}/<name>.yaml")
-        waivers.append(parse_waiver(tree.files[path], path, tree.label(path), known))
+        waiver = parse_waiver(tree.files[path], path, tree.label(path), known)
+        for name in (waiver.document and waiver.document.selector.environments) or ():
+            if name not in enforcement.environments:
+                raise unknown_environment(name, enforcement.environments, waiver.at("selector"))
+        waivers.append(waiver)
     return tuple(sorted(waivers, key=lambda waiver: waiver.id))
 
 

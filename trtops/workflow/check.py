@@ -5,17 +5,17 @@ from __future__ import annotations
 import os
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from difflib import get_close_matches
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from trtops.errors import Denied, FetchFailed, InputError, IntegrityError, TrtopsError, Unavailable
+from trtops.errors import Denied, FetchFailed, InputError, IntegrityError, Location, TrtopsError, Unavailable
 from trtops.spec.load import ENGINE_FILE, ENGINES, RUNTIME_FILE, engine_names, find_engine, load_engine, load_runtime
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Collection, Iterator, Sequence
 
-    from trtops.errors import Location
     from trtops.model.facts import Preflight
     from trtops.policy.gate import Gate, Subject
     from trtops.policy.verdict import Stage, Verdict
@@ -126,7 +126,8 @@ def check_all(
         One outcome a folder, in their order: what is known of the engine, or why nothing could be decided (the errors
         that :func:`check` raises).
     """
-    outcomes: list[Checked | TrtopsError] = [tried(partial(_loaded, workspace, folder)) for folder in folders]
+    known = gate.policies.enforcement.environments
+    outcomes: list[Checked | TrtopsError] = [tried(partial(_loaded, workspace, folder, known)) for folder in folders]
     outcomes = _judged("source", outcomes, gate, whole=whole)
     outcomes = [
         tried(partial(_inspected, workspace, one)) if isinstance(one, Checked) and not one.denied else one
@@ -143,9 +144,10 @@ def tried(call: Callable[[], T]) -> T | TrtopsError:
         return error
 
 
-def _loaded(workspace: Workspace, folder: Path) -> Checked:
+def _loaded(workspace: Workspace, folder: Path, environments: Collection[str]) -> Checked:
     engine = load_engine(folder, name=str(folder / ENGINE_FILE))
     _named_as_folder(workspace.root, folder, engine)
+    _overlays_known(folder, environments)
     return Checked(folder, engine, runtime_of(folder, workspace.environment), None, None, ())
 
 
@@ -162,6 +164,24 @@ def _named_as_folder(root: Path, folder: Path, engine: LoadedEngine) -> None:
             where=engine.locate(("metadata", "name")),
             fix=f"write `name: {place.name}`, or rename the folder: waivers and channels go by this name",
         )
+
+
+def _overlays_known(folder: Path, environments: Collection[str]) -> None:
+    """Refuse a runtime config that nothing reads, and that no policy would ever judge: ``runtime.prd.yaml``.
+
+    Raises:
+        InputError: there is one.
+    """
+    names = {RUNTIME_FILE, *(f"runtime.{name}.yaml" for name in environments)}
+    for path in sorted({*folder.glob("runtime*.yaml"), *folder.glob("runtime*.yml")}):
+        if path.name not in names:
+            near = get_close_matches(path.name, names, n=1)
+            hint = f"did you mean {near[0]}? " if near else ""
+            raise InputError(
+                "this is the runtime config of no environment",
+                where=Location(str(path), 1),
+                fix=f"{hint}environments are {', '.join(environments)} (governance/enforcement.yaml)",
+            )
 
 
 def _inspected(workspace: Workspace, checked: Checked) -> Checked:

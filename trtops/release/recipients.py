@@ -59,7 +59,7 @@ def load_recipients(root: Path) -> Recipients | None:
         return Recipients.model_validate_json(json.dumps(document.data), strict=True)
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
-        at = [part for part in first["loc"] if isinstance(part, str | int)]
+        at = first["loc"]
         what = f"`{'.'.join(map(str, at))}`: {first['msg']}"
         # Without the text: a private key may have been pasted by mistake.
         raise InputError(what, where=document.locate(at), fix="write age public keys (age1…) by engine") from None

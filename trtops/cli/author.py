@@ -19,6 +19,7 @@ class Kind(str, Enum):
 
     engine = "engine"
     runtime = "runtime"
+    runners = "runners"
 
 
 def register(app: typer.Typer) -> None:

@@ -13,6 +13,7 @@ from trtops.cli import (
     doctor,
     engine,
     interface,
+    plan,
     policy,
     registry,
     release,
@@ -31,7 +32,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
 )
-for part in (engine, release, rollout, serve, author, policy, registry, secret, trust, interface, config, doctor):
+for part in (engine, plan, release, rollout, serve, author, policy, registry, secret, trust, interface, config, doctor):
     part.register(app)
 
 

@@ -7,17 +7,18 @@ import inspect
 from typing import TYPE_CHECKING, Any, Literal
 
 from trtops.errors import InputError
-from trtops.spec import engine
+from trtops.spec import engine, runners
 from trtops.spec.engine import EngineSpec, RuntimeConfig
 from trtops.spec.problems import closest
+from trtops.spec.runners import Runners
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from trtops.digest import Value
 
-Kind = Literal["Engine", "Runtime"]
-KINDS: Mapping[str, type[Value]] = {"Engine": EngineSpec, "Runtime": RuntimeConfig}
+Kind = Literal["Engine", "Runtime", "Runners"]
+KINDS: Mapping[str, type[Value]] = {"Engine": EngineSpec, "Runtime": RuntimeConfig, "Runners": Runners}
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 BASE = "https://trtops.github.io/schemas/v1"
 
@@ -29,7 +30,7 @@ def json_schema(kind: str) -> dict[str, Any]:
     key, so that an editor shows it: ``# yaml-language-server: $schema=FILE`` in a document's first line.
 
     Args:
-        kind: ``Engine`` or ``Runtime``.
+        kind: ``Engine``, ``Runtime`` or ``Runners``.
 
     Raises:
         InputError: there is no such kind.
@@ -52,9 +53,8 @@ def _key_descriptions() -> dict[str, dict[str, str]]:
     Python keeps no docstrings of attributes: they are read off the module's source, here only, so that commands that
     need no schema pay nothing for it.
     """
-    tree = ast.parse(inspect.getsource(engine))
     found: dict[str, dict[str, str]] = {}
-    for node in tree.body:
+    for node in (node for module in (engine, runners) for node in ast.parse(inspect.getsource(module)).body):
         if isinstance(node, ast.ClassDef):
             for key, words in zip(node.body, node.body[1:], strict=False):
                 if (

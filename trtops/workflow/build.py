@@ -202,6 +202,16 @@ def _samples_digest(checked: Checked) -> Digest | None:
     return load_samples(source.uri, base=checked.folder, inputs=inputs, count=source.count).digest
 
 
+def kept(workspace: Workspace, wanted: BuildPlan) -> Digest | None:
+    """The artifact that the store has for a build plan, if a builder key vouches for it and its bytes are there.
+
+    Raises:
+        StorageError: the store cannot be read.
+    """
+    found = _kept_provenance(workspace, wanted)
+    return found[0].artifact if found is not None and workspace.store.has(found[0].artifact) else None
+
+
 def _kept_provenance(workspace: Workspace, wanted: BuildPlan) -> tuple[Provenance, bytes] | None:
     from trtops.release.documents import Provenance
     from trtops.release.envelope import verify

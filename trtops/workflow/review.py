@@ -60,13 +60,14 @@ def review(
     """
     if names and changed_since is not None:
         raise InputError("engines and --changed-since exclude each other", fix="leave out one of them")
+    policies_from = workspace.resolved.settings.policies_from if policies_from is None else policies_from
     if policies_from is not None:
         workspace = set_by(workspace, policies_from)
         if changed_since is not None:
             _demand_another_s(workspace.root, policies_from, changed_since)
     with open_gate(workspace, policies_from=policies_from) as gate:
         looked = None if changed_since is None else look(workspace, gate.policies, changed_since)
-        folders = folders_of(workspace, names) if looked is None else _folders(workspace, looked.affected.engines)
+        folders = folders_of(workspace, names) if looked is None else shown_folders(workspace, looked.affected.engines)
         whole = not names and looked is None
         outcomes = check_all(workspace, folders, gate, whole=whole)
         checked = [one for one in outcomes if not isinstance(one, TrtopsError)]
@@ -106,7 +107,8 @@ def _demand_another_s(root: Path, policies_from: str, changed_since: str) -> Non
         )
 
 
-def _folders(workspace: Workspace, names: Collection[str]) -> tuple[Path, ...]:
+def shown_folders(workspace: Workspace, names: Collection[str]) -> tuple[Path, ...]:
+    """Folders of engines by the names of their folders, as messages name them."""
     return tuple(shown(workspace.root / ENGINES / name) for name in names)
 
 

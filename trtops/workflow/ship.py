@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from trtops.errors import Denied, TrtopsError
+from trtops.errors import Conflict, Denied, TrtopsError
 from trtops.report.rows import StageRow
 from trtops.workflow import build as building
 from trtops.workflow import measure as measuring
@@ -20,14 +20,31 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
+    from trtops.digest import Digest
     from trtops.policy.gate import Gate
     from trtops.policy.verdict import Verdict
+    from trtops.release.documents import Channel
     from trtops.report.rows import Outcome
     from trtops.workflow.build import TargetBuild
     from trtops.workflow.measure import Measured
     from trtops.workflow.release import Current, Judged, Released
     from trtops.workflow.smoke import Smoke
     from trtops.workflow.workspace import Workspace
+
+
+@dataclass(frozen=True)
+class Expected:
+    """What a plan was made for; a shipment that meets anything else does nothing.
+
+    Attributes:
+        spec: digest of the engine's spec.
+        policies: digest of all that judges.
+        generation: of the channel; 0: nothing is released.
+    """
+
+    spec: Digest
+    policies: Digest
+    generation: int
 
 
 @dataclass(frozen=True)
@@ -40,6 +57,7 @@ class Options:
         fresh: measure again what is measured.
         only: ids of targets; empty: all.
         publish: False stops before the registry: everything is built, measured and judged, nothing is released.
+        expected: the world that a plan was made for; None: whatever is found.
     """
 
     smoke: bool = False
@@ -47,6 +65,7 @@ class Options:
     fresh: bool = False
     only: tuple[str, ...] = ()
     publish: bool = True
+    expected: Expected | None = None
 
 
 @dataclass
@@ -100,10 +119,12 @@ def ship(workspace: Workspace, folder: Path, options: Options, shipment: Shipmen
     """
     with open_gate(workspace) as gate:
         checked = _check(workspace, folder, gate, shipment)
+        _meet(options.expected, checked.spec.digest(), gate.policies.digest)
         builds = _build(workspace, checked, options, shipment)
         pairs = _measure(workspace, checked, builds, options, shipment)
         channel = releasing.channel_of(workspace, checked.spec.name)
         baseline = releasing.current(workspace, workspace.registry(), channel)
+        _meet_channel(workspace, options.expected, channel)
         judged = _gate(workspace, checked, gate, pairs, baseline, shipment)
         if options.publish:
             _release(workspace, checked, gate, builds, judged, baseline, shipment)
@@ -129,6 +150,26 @@ def _check(workspace: Workspace, folder: Path, gate: Gate, shipment: Shipment) -
         found = [finding for verdict in checked.verdicts for finding in verdict.findings]
         tell(f"allowed by {rules} rules" + _noted(len(found)), checked.spec.digest(), "warned" if found else "done")
     return checked
+
+
+def _meet(expected: Expected | None, spec: Digest, policies: Digest) -> None:
+    if expected is not None and (spec, policies) != (expected.spec, expected.policies):
+        raise Conflict("spec or policies changed after the plan was looked at", fix="plan again")
+
+
+def _meet_channel(workspace: Workspace, expected: Expected | None, channel: Channel) -> None:
+    """After the baseline was read: publishing refuses a channel that moves from here on."""
+    from trtops.release import layout
+    from trtops.release.fetch import read_binding
+
+    if expected is None:
+        return
+    name = layout.pointer(channel)
+    body = workspace.registry().read(name)
+    found = read_binding(body, workspace.keys.root(), channel, name).generation if body is not None else 0
+    if found != expected.generation:
+        what = f"{channel} is at generation {found}; it was at {expected.generation} when the plan was made"
+        raise Conflict(what, where=name, fix="plan again")
 
 
 def _noted(count: int) -> str:

@@ -77,4 +77,4 @@ def test_it_takes_the_sizes_that_the_loader_takes(size: str) -> None:
 def test_another_kind_is_refused() -> None:
     with pytest.raises(InputError) as caught:
         json_schema("engine")
-    assert caught.value.fix == "kinds: Engine, Runtime, Runners"
+    assert caught.value.fix == "kinds: Engine, Runners, Runtime"

@@ -41,6 +41,8 @@ class Settings(BaseSettings):
         opa_url: an OPA server that runs already.
         opa_token: its bearer token.
         opa_ca: its certificate authority's file.
+        policies_from: git revision that policies, data, levels and waivers are read from, by every verb that judges;
+            without it, the working tree, where no waiver counts as merged.
         build_timeout: seconds until a build is ended.
         build_memory: bytes of address space a build may take; 0: no limit.
         expires: days until a channel pointer expires if nobody refreshes it; 0: never.
@@ -60,6 +62,7 @@ class Settings(BaseSettings):
     opa_url: str | None = None
     opa_token: str | None = Field(default=None, repr=False)
     opa_ca: Path | None = None
+    policies_from: str | None = None
     build_timeout: Annotated[float, Field(gt=0, le=86400)] = 3600.0
     build_memory: Annotated[int, Field(ge=0)] = 0
     expires: Annotated[int, Field(ge=0, le=3650)] = 0

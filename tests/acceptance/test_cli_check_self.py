@@ -66,6 +66,22 @@ def test_a_waiver_of_the_change_itself_counts_once_its_approver_signed_it(repo: 
     assert "changed after it was signed" in json.dumps(since(repo, code=1))
 
 
+def test_a_merged_waiver_counts_for_every_verb_that_judges_by_its_revision(repo: Repository) -> None:
+    levels = repo.root / "governance" / "enforcement.yaml"
+    write(levels, levels.read_text("utf-8").replace("waivers: any", "waivers: merged"))
+    write(repo.root / "governance" / "waivers" / "mine.yaml", waiver())
+    privileged(repo)
+    git(repo.root, "add", "-A")
+    git(repo.root, "commit", "-q", "-m", "waived")
+    repo.call("build", "tiny").says(1, "neither merged", "TRTOPS_POLICIES_FROM=REF")
+    repo.call("build", "tiny", TRTOPS_POLICIES_FROM="main").says(0)
+    check(repo, code=1)
+    check(repo, code=0, TRTOPS_POLICIES_FROM="main")
+    write(repo.root / "governance" / "waivers" / "mine.yaml", waiver().replace("tiny", "'*'"))
+    repo.call("build", "tiny", TRTOPS_POLICIES_FROM="HEAD^").says(1)
+    repo.call("build", "tiny", TRTOPS_POLICIES_FROM="nope").says(2, "git knows no revision 'nope'")
+
+
 def signed_waiver(repo: Repository, identity: str = "somebody-else") -> Path:
     """A waiver of what the working tree breaks, signed by a key that the base knows."""
     path = repo.root / "governance" / "waivers" / "mine.yaml"

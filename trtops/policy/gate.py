@@ -302,7 +302,10 @@ class _Waivers:
             return self._said("waiver_refused", waiver, message, waiver.at("rule"), fix)
         refusal = None if waiver.document is None else self._refusal(waiver, waiver.document)
         if refusal is not None:
-            fix = f"merge it first, or have its approver sign it: trtops policy approve {waiver.id} --as KEY"
+            fix = (
+                f"have its approver sign it (trtops policy approve {waiver.id} --as KEY), or merge it and judge by the "
+            )
+            fix += "revision that has it: TRTOPS_POLICIES_FROM=REF, or check --policies-from REF"
             return self._said("waiver_unapproved", waiver, refusal, waiver.at("approver"), fix)
         if waiver not in self._used and (whole or waiver.exact):
             message = f"{_rule(waiver)} finds nothing here that needs it"

@@ -71,7 +71,8 @@ def open_gate(workspace: Workspace, *, policies_from: str | None = None) -> Iter
 
     Args:
         workspace: whose settings choose the engine.
-        policies_from: git revision to read policies, data, enforcement and waivers from; None: the working tree.
+        policies_from: git revision to read policies, data, enforcement and waivers from; None: that of the settings,
+            without one the working tree.
 
     Raises:
         Undecided: policies cannot be read, or the engine that the environment demands is not there.
@@ -83,6 +84,7 @@ def open_gate(workspace: Workspace, *, policies_from: str | None = None) -> Iter
     from trtops.workflow.git import Git
 
     settings = workspace.resolved.settings
+    policies_from = settings.policies_from if policies_from is None else policies_from
     policies = load_policies(workspace.root, revision=policies_from)
     past = None
     if policies_from is not None:

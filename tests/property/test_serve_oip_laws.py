@@ -209,9 +209,23 @@ def test_a_good_request_with_one_byte_changed_is_read_or_refused(
 
 
 @settings(deadline=None)
-@given(arrays(JSON_NUMERIC), st.booleans(), st.sampled_from(["", "data", "shape", "datatype", "more", "parameters"]))
+@given(
+    arrays(JSON_NUMERIC),
+    st.booleans(),
+    st.sampled_from(["", "data", "shape", "datatype", "more", "parameters"]),
+    st.fixed_dictionaries(
+        {},
+        optional={
+            "id": st.sampled_from(["", "r1", "i" * 1025]),
+            "parameters": st.sampled_from(
+                [{}, {"priority": 2, "timeout": 5000}, {"timeout": "soon"}, {"binary_data_output": True}]
+            ),
+            "outputs": st.sampled_from([[], [{"name": "y"}], [{"name": "z"}], [{"name": "y"}, {"name": "y"}], [1]]),
+        },
+    ),
+)
 def test_the_common_request_is_read_as_every_other(
-    given_: tuple[str, np.ndarray[Any, Any]], nested: bool, fault: str
+    given_: tuple[str, np.ndarray[Any, Any]], nested: bool, fault: str, about_it: dict[str, Any]
 ) -> None:
     """One pass or two, the same arrays come, and the same words of complaint."""
     dtype, array = given_
@@ -220,7 +234,7 @@ def test_the_common_request_is_read_as_every_other(
     document["data"] = (array if nested else array.ravel()).tolist()
     wrong = {"data": [*array.ravel().tolist(), 1], "shape": [1, *array.shape], "datatype": "BOO", "more": 1}
     document |= {fault: wrong.get(fault, {})} if fault else {}
-    body = msgspec.json.encode({"inputs": [document]})
+    body = msgspec.json.encode({"inputs": [document], **about_it})
 
     def read(codec: Codec) -> Any:
         try:
@@ -228,8 +242,20 @@ def test_the_common_request_is_read_as_every_other(
         except InputError as error:
             return str(error)
         x = decoded.request.inputs["x"]
-        return x.dtype, x.shape, x.tobytes(), decoded.request.rows, decoded.request.deadline, decoded.wanted
+        request = decoded.request
+        return (
+            x.dtype,
+            x.shape,
+            x.tobytes(),
+            request.rows,
+            request.deadline,
+            request.priority,
+            decoded.id,
+            decoded.wanted,
+        )
 
     slow = Codec(about)
     slow._quick._decoder = None
-    assert read(Codec(about)) == read(slow)
+    quick = Codec(about)
+    assert read(quick) == read(slow)
+    assert read(quick) == read(slow), "the second time, from what it remembers"

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     from trtops.executor.port import Request
     from trtops.transport.call import Reply
+    from trtops.transport.links import Watcher
 
 log = logging.getLogger(__name__)
 
@@ -60,7 +61,13 @@ class RemoteEngines:
     """
 
     def __init__(
-        self, path: Path | str, *, slots: int = 64, input_bytes: int = 1 << 20, output_bytes: int = 1 << 16
+        self,
+        path: Path | str,
+        *,
+        slots: int = 64,
+        input_bytes: int = 1 << 20,
+        output_bytes: int = 1 << 16,
+        watcher: Watcher | None = None,
     ) -> None:
         """Connect.
 
@@ -69,13 +76,14 @@ class RemoteEngines:
             slots: requests that may be in flight with a worker.
             input_bytes: bytes of all inputs of a request, as usual: for larger ones it connects once more.
             output_bytes: the same of all outputs.
+            watcher: an event loop in whose thread answers come; None: threads of this object.
 
         Raises:
             Unavailable: nobody listens there, or this user is refused.
             InputError: it does not grant these slots.
         """
         self._path = path
-        self._links = Links(path, slots=slots, input_bytes=input_bytes, output_bytes=output_bytes)
+        self._links = Links(path, slots=slots, input_bytes=input_bytes, output_bytes=output_bytes, watcher=watcher)
         self._numbers = itertools.count(random.getrandbits(32))
         self._infos: tuple[EngineInfo, ...] = ()
         self._outputs: dict[str, _Size] = {}

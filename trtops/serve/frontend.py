@@ -45,6 +45,31 @@ _INPUT_BYTES = 256 << 10
 _OUTPUT_BYTES = 64 << 10
 
 
+class Watcher:
+    """The event loop as what takes answers (:class:`trtops.transport.links.Watcher`): no thread, no wake-up."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Watch nothing yet."""
+        self._loop = loop
+        self._watched: set[int] = set()
+        self.soon: Callable[[Callable[[], None]], object] = loop.call_soon
+
+    def watch(self, fd: int, ready: Callable[[], None]) -> None:
+        """Call ``ready`` whenever ``fd`` is readable."""
+        self._watched.add(fd)
+        self._loop.call_soon_threadsafe(self._begin, fd, ready)
+
+    def _begin(self, fd: int, ready: Callable[[], None]) -> None:
+        if fd in self._watched:
+            self._loop.add_reader(fd, ready)
+            ready()
+
+    def unwatch(self, fd: int) -> None:
+        """Stop."""
+        self._watched.discard(fd)
+        self._loop.remove_reader(fd)
+
+
 class NoControl:
     """Control calls are the server's own (:class:`trtops.serve.desk.Control`)."""
 
@@ -78,11 +103,15 @@ class FrontEnd:
         self._wanted: dict[int, Callable[[Meters], None]] = {}
         self._tracer = tracer
         self._engines = RemoteEngines(
-            begin.executor, slots=_SLOTS, input_bytes=_INPUT_BYTES, output_bytes=_OUTPUT_BYTES
+            begin.executor,
+            slots=_SLOTS,
+            input_bytes=_INPUT_BYTES,
+            output_bytes=_OUTPUT_BYTES,
+            watcher=Watcher(asyncio.get_running_loop()),
         )
         control = NoControl()
         self._server = HttpServer(
-            self._engines, self._told, control, limits=begin.limits, tracer=tracer, numbers=self._want
+            self._engines, self._told, control, limits=begin.limits, tracer=tracer, numbers=self._want, one_thread=True
         )
 
     def _want(self, done: Callable[[Meters], None]) -> None:

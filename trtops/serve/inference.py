@@ -155,7 +155,7 @@ class Inference:
         self._engines = engines
         self._catalogue = catalogue
         self._meters = meters
-        self._loop = loop
+        self.wake: Callable[[Callable[[], None]], object] = loop.call_soon_threadsafe
         self._wall = wall
         self._clock = clock
         self._tracer = tracer
@@ -199,12 +199,12 @@ class Inference:
             self._fail(caller, codec.info.name, meter, error)
 
     def _done(self, caller: Caller, outcome: Outcome) -> None:
-        """Called by the executor's thread."""
+        """Called by the executor's thread, or by the event loop's if answers come there."""
         self._finished.append((caller, outcome))
         if not self._woken:
             self._woken = True
             try:
-                self._loop.call_soon_threadsafe(self._deliver)
+                self.wake(self._deliver)
             except RuntimeError:  # the loop is closed: its clients are gone
                 log.debug("an outcome came after the end of the event loop")
 

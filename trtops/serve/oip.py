@@ -208,6 +208,7 @@ class Codec:
         self._plans: dict[bytes, _Plan] = {}
         self._known: dict[tuple[str, str, Shape], TensorInfo] = {}
         self._quick = Quick(info.inputs)
+        self._heads: dict[tuple[bytes, bytes], Head] = {}
         self._described: dict[tuple[str, Shape], bytes] = {}
 
     def decode(self, body: bytes, header: int | None, now: float) -> Decoded:
@@ -222,7 +223,7 @@ class Codec:
             InputError: the client's fault; names the tensor, what was expected and what came.
         """
         if header is None:
-            return self._from_common(body) or self._from_document(_parse(body), body, len(body), now)
+            return self._from_common(body, now) or self._from_document(_parse(body), body, len(body), now)
         if not 0 < header <= len(body):
             raise InputError(
                 f"Inference-Header-Content-Length is {header} and the body has {len(body)} bytes",
@@ -234,15 +235,39 @@ class Codec:
             return self._from_plan(plan, body, header, now)
         return self._from_document(_parse(text), body, header, now, text)
 
-    def _from_common(self, body: bytes) -> Decoded | None:
+    def _from_common(self, body: bytes, now: float) -> Decoded | None:
         found = self._quick.decode(body)
         if found is None:
             return None
-        inputs, key = found
+        inputs, key, about = found
         rows = rows_of(inputs, self.info.max_batch) if self.batchable else 1
+        head = self._heads.get(about)
         if rows is None or len(key) > MAX_ID:
             return None
-        return Decoded(Request(inputs, rows), key, self._plain.wanted)
+        if head is None:
+            head = self._learn(about)
+            if head is None:
+                return None
+        deadline = now + head.timeout_us / 1e6 if head.timeout_us else None
+        return Decoded(Request(inputs, rows, deadline, head.priority), key, head.wanted)
+
+    def _learn(self, about: tuple[bytes, bytes]) -> Head | None:
+        """What parameters and outputs say that are not known yet; None: it is wrong, or of shared memory."""
+        text = b'{"inputs":[]%b%b}' % tuple(
+            b',"%b":%b' % (name, value) if value else b""
+            for name, value in zip((b"parameters", b"outputs"), about, strict=True)
+        )
+        try:
+            head = self.head(_parse(text))
+        except InputError:
+            return None
+        if any(wanted.place is not None for wanted in head.wanted):
+            return None
+        if sum(map(len, about)) <= _CACHED_HEADER:
+            if len(self._heads) >= _CACHED_PLANS:
+                self._heads.clear()
+            self._heads[about] = head
+        return head
 
     def _from_plan(self, plan: _Plan, body: bytes, header: int, now: float) -> Decoded:
         inputs: dict[str, NDArray[np.generic]] = {}

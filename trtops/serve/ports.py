@@ -58,6 +58,7 @@ class HttpServer:
         tracer: Tracer | None = None,
         settings: Settings | None = None,
         numbers: Numbers | None = None,
+        one_thread: bool = False,
     ) -> None:
         """Put it together; call from within the event loop.
 
@@ -71,6 +72,7 @@ class HttpServer:
             tracer: writes a span a request.
             settings: trace and log settings, to be told to those who ask.
             numbers: finds the numbers of all front ends; None: there is this one only.
+            one_thread: whether the executor answers in the event loop's thread.
         """
         settings = settings or Settings()
         loop = asyncio.get_running_loop()
@@ -78,6 +80,8 @@ class HttpServer:
         regions = Regions()
         catalogue = Catalogue(engines, health.absent, regions)
         self._inference = Inference(engines, catalogue, self.meters, loop, time.time, time.monotonic, tracer)
+        if one_thread:
+            self._inference.wake = loop.call_soon
         self.desk = Desk(catalogue, health, numbers or self._numbers, regions)
         routes = DataRoutes(self._inference, self.desk)
         limits = limits or Limits()

@@ -1,8 +1,8 @@
-"""The common JSON request in one pass: inputs with flat data, an id at most, every type known beforehand.
+"""The common JSON request in one pass: inputs with flat data, every type known beforehand.
 
 The JSON is decoded straight into the types that the engine takes, and packed. Whatever does not fit (another type, a
-nested array, parameters, a wrong count, a fault) is left to :mod:`trtops.serve.oip`, which reads all there is and says
-what is wrong with it.
+nested array, parameters of an input, a wrong count, a fault) is left to :mod:`trtops.serve.oip`, which reads all there
+is and says what is wrong with it.
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ _PACKED: Final = dict(
 _LONGEST: Final = 4096
 """Elements of a tensor that are packed here: above that, the array's own conversion is as fast."""
 _SHAPES: Final = 256
+_RAW: Final = ("parameters", "outputs")
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,11 +76,17 @@ class Quick:
         for kind in kinds[1:]:
             union |= kind
         return msgspec.defstruct(
-            "Document", [("inputs", list[union]), ("id", str, "")], forbid_unknown_fields=True, gc=False
+            "Document",
+            [("inputs", list[union]), ("id", str, ""), *((name, msgspec.Raw, msgspec.Raw()) for name in _RAW)],
+            forbid_unknown_fields=True,
+            gc=False,
         )
 
-    def decode(self, body: bytes) -> tuple[dict[str, NDArray[np.generic]], str] | None:
-        """Inputs by name and the request's id; None: it is not that common, or wrong."""
+    def decode(self, body: bytes) -> tuple[dict[str, NDArray[np.generic]], str, tuple[bytes, bytes]] | None:
+        """Inputs by name, the request's id, and the text of its parameters and outputs (empty: there are none).
+
+        None: it is not that common, or wrong.
+        """
         if self._decoder is None:
             return None
         try:
@@ -96,7 +103,9 @@ class Quick:
                 inputs[form.name] = np.ndarray(form.shape, form.dtype, form.pack.pack(*given.data))
             except (struct.error, OverflowError):
                 return None
-        return (inputs, document.id) if len(inputs) == self._count == len(document.inputs) else None
+        if not len(inputs) == self._count == len(document.inputs):
+            return None
+        return inputs, document.id, (bytes(document.parameters), bytes(document.outputs))
 
     def _form(self, kind: type, shape: Shape) -> _Form | None:
         tensor = self._tensors[kind]

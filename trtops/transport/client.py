@@ -58,7 +58,11 @@ if TYPE_CHECKING:
 
 
 class Client:
-    """A connection to an executor. Close it, or use it as a context manager."""
+    """A connection to an executor. Close it, or use it as a context manager.
+
+    Attributes:
+        defer: rings the executor's doorbell later, once for all requests until then; None: each rings at once.
+    """
 
     def __init__(
         self,
@@ -114,6 +118,9 @@ class Client:
         self._polling = threading.Lock()
         self._asked: dict[int, Call] = {}
         self._gone: Exception | None = None
+        self._attended = False
+        self.defer: Callable[[Callable[[], None]], object] | None = None
+        self._ring_due = False
         self._poller = select.epoll()
         self._poller.register(self._bell, select.EPOLLIN | select.EPOLLET)  # each ring is an event; nothing to read
         self._poller.register(self._socket, select.EPOLLIN)
@@ -226,8 +233,16 @@ class Client:
             self._calls[call.slot] = call
             ring = self._submit.push(call.slot)
         if ring:
-            with contextlib.suppress(OSError):  # its counter is full: it is rung; or another thread hung up
-                os.eventfd_write(self._their_bell, 1)
+            if self.defer is None:
+                self._ring()
+            elif not self._ring_due:
+                self._ring_due = True
+                self.defer(self._ring)
+
+    def _ring(self) -> None:
+        self._ring_due = False
+        with contextlib.suppress(OSError):  # its counter is full: it is rung; or another thread hung up
+            os.eventfd_write(self._their_bell, 1)
 
     def abandon(self, call: Call) -> None:
         """Free a slot that was reserved and will not be sent."""
@@ -262,6 +277,8 @@ class Client:
                         self._poll(None)
                 finally:
                     self._polling.release()
+                    if self._attended:
+                        self.attend()
                     if self._followers:  # one that comes later sees that nobody polls
                         self._promote()
             else:
@@ -301,6 +318,32 @@ class Client:
         if self._gone is not None:
             raise Unavailable(f"the connection is gone: {self._gone}", fix="connect again")
         return came
+
+    def fileno(self) -> int:
+        """A descriptor that is readable when :meth:`attend` has something to do, for an event loop to watch."""
+        return self._poller.fileno()
+
+    def attend(self) -> None:
+        """Take the answers that are there, call their ``done``, and never wait: for a thread that has an event loop.
+
+        From the first call on the doorbell is always asked for, so that :meth:`fileno` tells of the next answer.
+
+        Raises:
+            Unavailable: the connection is gone, and every call was answered with an error.
+        """
+        self._attended = True
+        complete = self._complete
+        with self._polling:
+            while True:
+                for fd, _ in self._poller.poll(0, 2):
+                    if fd != self._bell:
+                        self._listen()
+                complete.announce_awake()
+                self._take()
+                if self._gone is not None:
+                    raise Unavailable(f"the connection is gone: {self._gone}", fix="connect again")
+                if complete.announce_sleep():
+                    return
 
     def _poll(self, timeout: float | None) -> bool:
         complete = self._complete

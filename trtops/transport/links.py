@@ -1,20 +1,22 @@
 """Connections of a client to the workers of a supervisor, by worker and by the size of what is sent there.
 
 A request that does not fit in the usual slots gets a connection with larger ones, in powers of two. Each connection has
-a thread that takes its answers.
+a thread that takes its answers, or an event loop watches all of them.
 """
 
 from __future__ import annotations
 
 import logging
 import threading
-from typing import TYPE_CHECKING, Final
+from functools import partial
+from typing import TYPE_CHECKING, Final, Protocol
 
 from trtops.errors import TrtopsError, Unavailable
 from trtops.transport.client import Client
 from trtops.transport.layout import MIN_OUTPUT_BYTES
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
 log = logging.getLogger(__name__)
@@ -26,10 +28,32 @@ Key = tuple[int, int, int]
 """Worker, input bytes, output bytes."""
 
 
+class Watcher(Protocol):
+    """An event loop that takes answers in place of threads."""
+
+    def watch(self, fd: int, ready: Callable[[], None]) -> None:
+        """Call ``ready`` in the loop's thread whenever ``fd`` is readable. Called from any thread."""
+
+    def unwatch(self, fd: int) -> None:
+        """Stop. Called from the loop's thread."""
+
+    @property
+    def soon(self) -> Callable[[Callable[[], None]], object]:
+        """Calls something when the loop has done what it is at: one doorbell for all requests that it sends."""
+
+
 class Links:
     """Connections by key. Any thread may use it; one that has ended is forgotten."""
 
-    def __init__(self, path: Path | str, *, slots: int, input_bytes: int, output_bytes: int) -> None:
+    def __init__(
+        self,
+        path: Path | str,
+        *,
+        slots: int,
+        input_bytes: int,
+        output_bytes: int,
+        watcher: Watcher | None = None,
+    ) -> None:
         """Connect to nobody yet.
 
         Args:
@@ -37,7 +61,9 @@ class Links:
             slots: requests in flight of a connection of the usual size.
             input_bytes: bytes of all inputs of a request, as usual.
             output_bytes: the same of the outputs.
+            watcher: calls when answers came; None: threads wait for them.
         """
+        self._watcher = watcher
         self._path = path
         self._slots = slots
         self.usual = input_bytes, max(output_bytes, MIN_OUTPUT_BYTES)
@@ -78,8 +104,22 @@ class Links:
             slots = max(1, min(self._slots, _SEGMENT // (inputs + outputs)))
             client = Client(self._path, slots=slots, input_bytes=inputs, output_bytes=outputs, worker=worker or None)
             self._links[key] = client
-        threading.Thread(target=self._listen, args=(key, client), name="trtops-answers", daemon=True).start()
+        if self._watcher is not None:
+            client.defer = self._watcher.soon
+            self._watcher.watch(client.fileno(), partial(self._attend, key, client, client.fileno()))
+        else:
+            threading.Thread(target=self._listen, args=(key, client), name="trtops-answers", daemon=True).start()
         return client
+
+    def _attend(self, key: Key, client: Client, fd: int) -> None:
+        try:
+            client.attend()
+        except Exception as error:
+            if not isinstance(error, TrtopsError):
+                log.exception("worker %d: answers cannot be taken any more", key[0])
+            if self._watcher is not None:
+                self._watcher.unwatch(fd)
+            self._forget(key, client)
 
     def _listen(self, key: Key, client: Client) -> None:
         try:
@@ -89,6 +129,9 @@ class Links:
             log.debug("worker %d: no more answers: %s", key[0], error)
         except Exception:
             log.exception("worker %d: answers cannot be taken any more", key[0])
+        self._forget(key, client)
+
+    def _forget(self, key: Key, client: Client) -> None:
         with self._lock:
             if self._links.get(key) is client:
                 del self._links[key]
@@ -100,6 +143,8 @@ class Links:
             self._closed = True
             links = list(self._links.values())
         for client in links:
+            if self._watcher is not None:
+                self._watcher.unwatch(client.fileno())
             client.close()
 
 

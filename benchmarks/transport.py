@@ -64,7 +64,7 @@ class Sum:
         done(Outcome({"y": _REPLY}))
         return lambda: None
 
-    def start(self, *, here: bool) -> None:
+    def start(self, *, relief: Callable[[float], bool] | None = None) -> None:
         """Nothing waits."""
 
     def mapped(self, memory: np.ndarray[Any, Any]) -> None:

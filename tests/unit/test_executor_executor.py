@@ -587,14 +587,33 @@ def test_offers_wait_for_a_start_and_run_in_its_thread(executor: Executor) -> No
     for index in range(3):
         executor.offer("e", rows(index), box.of(index))
     assert not session.threads
-    executor.start(here=True)
+    executor.start(relief=lambda _: True)
     assert session.threads == {threading.get_ident()}
     assert [box.outcomes[index].batch for index in range(3)] == [3, 3, 3]  # answered before it returned
     executor.offer("e", rows(3), box.of(3))
-    executor.start(here=False)
+    executor.start()
     box.wait(4)
     assert len(session.threads) == 2
-    executor.start(here=True)  # nothing to do
+    executor.start(relief=lambda _: True)  # nothing to do
+
+
+def test_a_batch_is_run_here_only_if_somebody_else_waits_meanwhile(executor: Executor) -> None:
+    slow, box = FakeSession(X, Y[:1], FakeOptions(cost_us=2000)), Box()
+    load(executor, slow)
+    asked: list[float] = []
+
+    def ask(seconds: float) -> bool:
+        asked.append(seconds)
+        return len(asked) > 1
+
+    executor.offer("e", rows(0), box.of(0))
+    executor.start(relief=ask)
+    assert asked[0] >= 0.002  # what it took while it was warmed up
+    assert 0 not in box.outcomes  # the lane's thread runs it
+    assert box.wait_key(0).error is None
+    executor.offer("e", rows(1), box.of(1))
+    executor.start(relief=ask)
+    assert box.outcomes[1].error is None
 
 
 def test_a_deadline_is_kept_while_a_batch_runs_in_the_thread_that_offered_it(executor: Executor) -> None:
@@ -602,13 +621,13 @@ def test_a_deadline_is_kept_while_a_batch_runs_in_the_thread_that_offered_it(exe
     load(executor, session)
     session.hold()
     executor.offer("e", rows(0), box.of("running"))
-    runner = threading.Thread(target=lambda: executor.start(here=True))
+    runner = threading.Thread(target=lambda: executor.start(relief=lambda _: True))
     runner.start()
     session.wait_entered()
     late = rows(1)
     late.deadline = time.monotonic() + 0.02
     executor.offer("e", late, box.of("late"))
-    executor.start(here=True)  # the lane is busy: it returns at once
+    executor.start(relief=lambda _: True)  # the lane is busy: it returns at once
     assert isinstance(box.error("late"), DeadlineExceeded)
     assert "running" not in box.outcomes
     session.gate.set()
@@ -629,7 +648,7 @@ def test_answers_come_in_order_whoever_gives_them(executor: Executor) -> None:
 
     executor.offer("e", rows(0), slow)
     executor.offer("e", rows(1), box.of("second"))
-    executor.start(here=False)
+    executor.start()
     assert held.wait(LONG)
     executor.submit("e", rows(2), box.of("third"))
     go.set()

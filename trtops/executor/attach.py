@@ -46,10 +46,10 @@ class Attachment:
         """
         return self._submit(engine, Request(inputs, rows, deadline, priority), done)
 
-    def start(self, *, here: bool) -> None:
-        """Start what was queued; ``here``: this thread may run it, see :meth:`trtops.executor.port.Offers.start`."""
+    def start(self, *, relief: Callable[[float], bool] | None = None) -> None:
+        """Start what was queued, see :meth:`trtops.executor.port.Offers.start`."""
         if self._starts is not None:
-            self._starts.start(here=here)
+            self._starts.start(relief=relief)
 
     def mapped(self, memory: NDArray[np.uint8]) -> None:
         """Have a client's segment page-locked, so that a device reads inputs from where they are."""

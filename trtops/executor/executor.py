@@ -54,6 +54,11 @@ _REOPEN_AFTER = (0.0, 0.2, 1.0)
 """Seconds before each try to open a session again in place of one that died; then the engine is taken out."""
 
 
+def _expected(launch: Launch) -> float:
+    cost = launch.engine.cost
+    return cost.bound(launch.rows) if cost.samples else math.inf
+
+
 class Executor:
     """Runs engines. Implements :class:`trtops.executor.port.Engines`; every method may be called from any thread.
 
@@ -165,20 +170,23 @@ class Executor:
             )
         return partial(self._cancel, loaded, ticket)
 
-    def start(self, *, here: bool) -> None:
+    def start(self, *, relief: Callable[[float], bool] | None = None) -> None:
         """Start what was offered.
 
         Args:
-            here: run a batch, and what follows on its lane, in this thread: it would only wait for more requests, and
-                another one does that meanwhile. It saves waking the lane's thread, and with an idle lane the
-                completion thread's.
+            relief: this thread would only wait for more requests, so it may run one batch: that saves waking the
+                lane's thread, and with an idle lane the completion thread's. This is called before, with the seconds
+                that the batch is expected to take, so that another thread waits meanwhile; it returns False if there
+                is none, and then the lane's thread runs the batch. None: lanes' threads run all.
         """
         with self._lock:
             actions = planner.plan(self._state, self._clock())
-            mine = next((act for act in actions if isinstance(act, Launch)), None) if here else None
-            if mine is not None:
+            mine = next((act for act in actions if isinstance(act, Launch)), None) if relief is not None else None
+            if mine is not None and relief is not None and relief(_expected(mine)):
                 actions.remove(mine)
                 self._on_lane[mine.lane] = mine
+            else:
+                mine = None
             self._do(actions)
         if mine is not None:
             self._lanes[mine.lane].run_here(mine)

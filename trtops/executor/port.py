@@ -125,8 +125,12 @@ class Offers(Protocol):
             TrtopsError: as :meth:`Engines.submit`.
         """
 
-    def start(self, *, here: bool) -> None:
-        """Start what was offered; ``here``: a batch may be run in this thread, which would only wait for more."""
+    def start(self, *, relief: Callable[[float], bool] | None = None) -> None:
+        """Start what was offered.
+
+        With ``relief`` a batch may be run in this thread, which would only wait for more. It is called before, with
+        the seconds that the batch is expected to take, to let another thread wait; False: there is none.
+        """
 
 
 class Loader(Protocol):

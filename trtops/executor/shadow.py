@@ -88,9 +88,9 @@ class Shadows:
             done = partial(self._comparers[engine].take, expected, done)
         return self._inner.submit(engine, inputs, rows, deadline, priority, done)
 
-    def start(self, *, here: bool) -> None:
+    def start(self, *, relief: Callable[[float], bool] | None = None) -> None:
         """Start what was queued."""
-        self._inner.start(here=here)
+        self._inner.start(relief=relief)
 
     def mapped(self, memory: NDArray[np.uint8]) -> None:
         """A client's segment was mapped."""

@@ -141,11 +141,10 @@ class Lane:
         self._inbox.put(launch)
 
     def run_here(self, launch: Launch) -> None:
-        """Run a batch, and what follows on this lane, in the caller's thread."""
-        following: Launch | None = launch
-        del launch  # a lane that sleeps keeps no request alive
-        while following is not None:
-            following = self._run(following)
+        """Run a batch in the caller's thread. What follows on this lane is its own thread's."""
+        following = self._run(launch)
+        if following is not None:
+            self.put(following)
 
     def stop(self) -> None:
         """End the thread after the batch that it runs."""

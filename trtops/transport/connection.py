@@ -84,11 +84,12 @@ class Handler(Protocol):
             TrtopsError: it is refused; ``done`` does not come.
         """
 
-    def start(self, *, here: bool) -> None:
+    def start(self, *, relief: Callable[[float], bool] | None = None) -> None:
         """All requests that were there are submitted: start them.
 
         Args:
-            here: this thread may be used for the work, another one takes the requests that come meanwhile.
+            relief: this thread may be used for the work, if this was called first with the seconds that it is expected
+                to take: it sees to it that another thread takes the requests that come meanwhile, or returns False.
         """
 
     def mapped(self, memory: NDArray[np.uint8]) -> None:

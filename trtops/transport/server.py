@@ -25,6 +25,7 @@ import msgspec
 
 from trtops.errors import InputError, StorageError, TrtopsError, Unavailable
 from trtops.transport.connection import Connection, Handler
+from trtops.transport.crew import Crew, Turn
 from trtops.transport.layout import MIN_OUTPUT_BYTES, VERSION, Layout, aligned
 from trtops.transport.peers import Patience, Peer
 from trtops.transport.ring import Violation
@@ -132,7 +133,7 @@ class Server:
         self._epoll.register(self._wake, select.EPOLLIN)
         self._doors = {self._wake, -1 if self._socket is None else self._socket.fileno()}
         self._serving = threading.Lock()
-        self._working = threading.Lock()
+        self._crew = Crew(clock)
         self._linger = linger if len(os.sched_getaffinity(0)) > 1 else 0.0
         self._patience = Patience()
         self._rang = False
@@ -182,22 +183,37 @@ class Server:
     # -- the threads ---------------------------------------------------------------------------------------------------
 
     def _loop(self) -> None:
-        """Wait for events with the other thread; the kernel gives each event to one of both."""
+        """Lead: wait for events, serve them, and start what was submitted, as long as nobody takes the lead."""
+        turn = Turn(self._crew)
         try:
-            while not self._ended.is_set():
-                events = self._epoll.poll(self._timeout(), _EVENTS)
-                with self._serving:
-                    self._rang = False
-                    if self._ended.is_set() or not self._handle(events):
+            while True:
+                self._crew.stand_by()
+                while not turn.lost:
+                    if self._ended.is_set() or not self._listen(turn):
                         return
-                    rang = self._rang
-                if rang:
-                    self._start()
+                turn.lost = False
         except Exception:
             log.exception("the transport's thread failed")
         finally:
             with self._serving:
                 self._end()
+            self._crew.leave()
+
+    def _listen(self, turn: Turn) -> bool:
+        """Wait for events and serve them. False: the server is to end."""
+        events = self._epoll.poll(self._timeout(), _EVENTS)
+        with self._serving:
+            self._rang = False
+            if not self._handle(events):
+                return False
+            rang = self._rang
+        if rang:
+            self._handler.start(relief=turn)
+            turn.end()
+            while not turn.lost and self._stay():
+                self._handler.start(relief=turn)
+                turn.end()
+        return True
 
     def _handle(self, events: list[tuple[int, int]]) -> bool:
         """Serve what epoll reported. False: the server is to end."""
@@ -208,25 +224,13 @@ class Server:
             else:
                 self._serve(fd)
         if knocked:  # last: a new client may get the number of a descriptor that was closed just now
-            if self._ending:
-                return False
             self._accept(self._socket)
             self._take_adopted()
+            if self._ending:  # asked after the bell was read, which may have been rung for this
+                return False
         if self._strangers:
             self._hang_up_on_the_silent()
         return True
-
-    def _start(self) -> None:
-        """Have the handler start what was submitted. One thread at a time may work, so that one always listens."""
-        if not self._working.acquire(blocking=False):
-            self._handler.start(here=False)
-            return
-        try:
-            self._handler.start(here=True)
-            while self._stay():
-                self._handler.start(here=True)
-        finally:
-            self._working.release()
 
     def _stay(self) -> bool:
         """Look a moment longer for requests of a lone client, before it has to ring. True: some are submitted."""

@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from pydantic import SecretStr
 
-from tests.support.attacked import CLS, DAY, AttackedRegistry, Scene, generation, reason, until
-from tests.support.releases import NOW, runtime
-from trtops.errors import Revoked, TrustError
+from tests.support.attacked import CLS, DAY, AttackedRegistry, Backend, Scene, generation, reason, until
+from tests.support.releases import NOW, runtime, sidecar
+from trtops.errors import NotLoadable, Revoked, TrustError
+from trtops.executor.port import Opening, stamp_of
 from trtops.release import layout
 from trtops.release.documents import Binding, Channel, ChannelSnapshot
 from trtops.release.envelope import read_unverified, sign, verify
@@ -684,3 +685,22 @@ def test_publishing_again_after_a_revocation_goes_on_from_what_still_counts(scen
         scene.registry, scene.keys, CLS, scene.bundle("three"), now=NOW, lifetime=None, has_artifact=scene.store.has
     )
     assert done.generation == 2
+
+
+def test_arbitrary_software_installation_after_it_was_verified(scene: Scene) -> None:
+    """A worker that starts again loads the engine from its file, long after: the bytes are looked at once more."""
+    digest = scene.store.put_bytes(b"cls one")
+    path = scene.store.path(digest)
+    made = sidecar().model_copy(update={"artifact": digest, "size_bytes": 7})
+    backend = Backend()
+    assert Opening(path, made, backend.load)().inputs == made.inputs  # type: ignore[arg-type]
+    verified = Opening(path, made, backend.load, None, stamp_of(path))  # type: ignore[arg-type]
+    path.chmod(0o644)
+    path.write_text("cls bad")
+    for opening in (Opening(path, made, backend.load), verified):  # type: ignore[arg-type]
+        with pytest.raises(NotLoadable, match="the file was changed"):
+            opening()
+    path.unlink()
+    with pytest.raises(NotLoadable, match="cannot be read"):
+        verified()
+    assert backend.loaded == ["cls one"]

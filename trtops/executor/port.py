@@ -8,6 +8,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
+from trtops.digest import Digest
+from trtops.errors import NotLoadable
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from pathlib import Path
@@ -80,24 +83,44 @@ class Opening:
     """Opens a session of an artifact: here, or in another process that gets the path and the sidecar.
 
     Attributes:
-        path: of the artifact, whose digest was verified.
-        sidecar: what is known of it.
+        path: of the artifact.
+        sidecar: what is known of it, its digest included.
         load: of the backend that the sidecar names.
         shadowing: how its outputs are compared with those of the engine that it shadows.
+        verified: what :func:`stamp_of` said of the file when this process verified its bytes; None: it did not.
     """
 
     path: Path
     sidecar: Sidecar
     load: Callable[[Path, Sidecar], Session]
     shadowing: Tolerance | None = None
+    verified: tuple[int, ...] | None = None
 
     def __call__(self) -> Session:
         """Load it in this process.
 
         Raises:
-            NotLoadable: the backend refuses it.
+            NotLoadable: the backend refuses it, or the file's bytes are not those of the sidecar.
         """
+        try:
+            # Loading an engine runs its code, and a worker that starts again loads it long after it was verified.
+            same = stamp_of(self.path) == self.verified or Digest.of_file(self.path) == self.sidecar.artifact
+        except OSError as error:
+            raise NotLoadable(f"the engine cannot be read: {error.strerror}", where=str(self.path)) from error
+        if not same:
+            what = f"the file was changed: its bytes are not those of {self.sidecar.artifact.short}"
+            raise NotLoadable(what, where=str(self.path), fix="look who can write there, then build or fetch it again")
         return self.load(self.path, self.sidecar)
+
+
+def stamp_of(path: Path) -> tuple[int, ...]:
+    """What changes when a file does: device, inode, size, times of content and of metadata.
+
+    Raises:
+        OSError: there is no such file.
+    """
+    status = path.stat()
+    return (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
 
 
 @dataclass(frozen=True, slots=True)

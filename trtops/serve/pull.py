@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
 from trtops.errors import NotLoadable
-from trtops.executor.port import Opening, Tolerance
+from trtops.executor.port import Opening, Tolerance, stamp_of
 from trtops.release import layout, sealing
 from trtops.release.fetch import fetch_proofs
 from trtops.serve.reconcile import apply_override, in_order
@@ -161,10 +161,12 @@ def pull(
     shadowing = _tolerance(trusted.update_evidence(artifact.target, documents.read(layout.evidence(artifact.evidence))))
     sidecar = artifact.sidecar
     path = store.path(sidecar.artifact, size=sidecar.size_bytes)
+    stamp = stamp_of(path)
+    path = store.path(sidecar.artifact, size=sidecar.size_bytes)  # still the file of that stamp: not hashed again
     trusted.accept_artifact(artifact.target, sidecar.artifact, path.stat().st_size)
     batching = apply_override(release.batching, config.config.batching)
     settings = None if secrets is None else secrets.resolve(config, documents)
-    opening = Opening(path, sidecar, backend.load, shadowing)
+    opening = Opening(path, sidecar, backend.load, shadowing, stamp)
     return Pulled(release, config, artifact, batching, opening, documents.found, settings)
 
 

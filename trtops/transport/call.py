@@ -22,17 +22,24 @@ class Reply:
         document: the answer to a question off the data path.
     """
 
-    __slots__ = ("batch", "compute_us", "document", "error", "generation", "outputs", "queue_us")
+    # Of the class: one is made for every request, and most have no error and no document.
+    error: Exception | None = None
+    generation: int = 0
+    batch: int = 0
+    queue_us: float = 0.0
+    compute_us: float = 0.0
+    document: Any = None
 
-    def __init__(self, error: Exception | None = None) -> None:
-        """Make an answer with no numbers."""
+    def __init__(self) -> None:
+        """Make an answer with no outputs."""
         self.outputs: dict[str, NDArray[np.generic]] = {}
-        self.error = error
-        self.generation = 0
-        self.batch = 0
-        self.queue_us = 0.0
-        self.compute_us = 0.0
-        self.document: Any = None
+
+    @classmethod
+    def failed(cls, error: Exception) -> Reply:
+        """An answer that is an error."""
+        reply = cls()
+        reply.error = error
+        return reply
 
 
 class Call:
@@ -45,13 +52,13 @@ class Call:
         event: set when the thread that waits for it has to look again; the client's.
     """
 
-    __slots__ = ("done", "event", "reply", "sequence", "size", "slot")
+    # Of the class: as above.
+    size: int = 0
+    reply: Reply | None = None
+    event: threading.Event | None = None
 
     def __init__(self, slot: int, sequence: int, done: Callable[[Reply], None] | None) -> None:
         """Make a call that waits for its answer."""
         self.slot = slot
         self.sequence = sequence
-        self.size = 0
         self.done = done
-        self.reply: Reply | None = None
-        self.event: threading.Event | None = None

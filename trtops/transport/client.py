@@ -461,7 +461,7 @@ class Client:
             with contextlib.suppress(OSError, ValueError):  # it was done before
                 self._poller.unregister(self._socket)
         for call in calls:
-            self._answer(call, Reply(why))
+            self._answer(call, Reply.failed(why))
 
     # -- off the data path ---------------------------------------------------------------------------------------------
 

@@ -6,6 +6,7 @@ import contextlib
 import logging
 import os
 import threading
+from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol
 
 import numpy as np
@@ -198,16 +199,17 @@ class Connection:
             if self._private:
                 inputs = {name: array.copy() for name, array in inputs.items()}
             due = deadline / 1e9 if deadline else None
-            done = _Done(self, slot, sequence)
+            done = partial(self.answer, slot, sequence)
             cancel = self._handler.submit(request.engine, inputs, request.rows, due, priority, done)
         except Exception as error:  # whatever it is, the client gets an answer
             if not isinstance(error, TrtopsError):
                 log.exception("a request of %s failed", self.name)
             self._refuse(slot, sequence, error)
             return
-        with self._lock:
-            if self._cancels.get(slot) == (sequence, None):  # not answered meanwhile
-                self._cancels[slot] = (sequence, cancel)
+        if slot in self._cancels:
+            with self._lock:
+                if slot in self._cancels:  # not answered meanwhile; the next request in it is taken by this thread
+                    self._cancels[slot] = (sequence, cancel)
 
     def cancel(self, slot: int, sequence: int) -> None:
         """Cancel a request, if it is still that one."""
@@ -288,17 +290,3 @@ class Connection:
         for cancel in cancels:
             cancel()
         return number
-
-
-class _Done:
-    """The callback of a request: a small object, since one is made for each."""
-
-    __slots__ = ("_connection", "_sequence", "_slot")
-
-    def __init__(self, connection: Connection, slot: int, sequence: int) -> None:
-        self._connection = connection
-        self._slot = slot
-        self._sequence = sequence
-
-    def __call__(self, answer: Answer) -> None:
-        self._connection.answer(self._slot, self._sequence, answer)

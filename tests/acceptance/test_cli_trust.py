@@ -150,6 +150,54 @@ def test_a_release_that_takes_two_keys(trusted: Repository) -> None:
     trusted.call("verify-release", "tiny").says(0)
 
 
+def test_a_release_is_verified_offline_from_the_root_of_long_ago(trusted: Repository, folder: Path) -> None:
+    """Copies of registry and store, and the root that a service was handed before keys changed."""
+    handed = folder / "handed.json"
+    shutil.copy2(trusted.home / "root.json", handed)
+    (trusted.engine / "runtime.yaml").write_text(RUNTIME)
+    trusted.call("trust", "rotate", "channel").says(0)
+    trusted.call("trust", "revoke", _key(trusted, "release")[:12]).says(0)
+    trusted.call("secret", "seal", "tiny", "db/password", stdin="value").says(0)
+    trusted.call("ship", "tiny").says(0, "signed and published")
+    copy = folder / "copy"
+    shutil.copytree(trusted.root, copy, ignore=shutil.ignore_patterns("keys", "root.json", "roots", "serve"))
+    shutil.copytree(trusted.home / "registry" / "local" / "roots", copy / "home" / "registry" / "local" / "roots")
+    there = {"TRTOPS_HOME": str(copy / "home")}
+    done = trusted.call("verify-release", "tiny", "--root", str(handed), **there).says(0)
+    for words in ("version 4, followed from version 2, 1 keys revoked", "snapshot", "secret db/password", "generation"):
+        assert words in done.out, done.out
+    registry = copy / "home" / "registry" / "local"
+    sealed = registry / "secrets" / "tiny" / "db" / "password.json"
+    sealed.write_bytes(sealed.read_bytes().replace(b'"sig":"', b'"sig":"AAAA'))
+    trusted.call("verify-release", "tiny", "--root", str(handed), **there).says(2, "FAILS", "secrets/tiny/db/password")
+    (registry / "snapshot.json").unlink()
+    trusted.call("verify-release", "tiny", "--root", str(handed), **there).says(2, "no snapshot of the channels")
+
+
+def test_another_environment_gets_the_root_with_its_first_release(trusted: Repository) -> None:
+    trusted.call("trust", "rotate", "channel").says(0)
+    trusted.call("trust", "publish").says(0, "nothing to do: local has every version")
+    trusted.call("trust", "publish", "--env", "dev").says(0, "root version 2 published in dev", "root version 3")
+    (trusted.home / "registry" / "dev" / "roots" / "3.json").unlink()
+    trusted.call("registry", "refresh", "--env", "dev").says(0, "snapshot 1 of dev: 0 channels and 0 secrets")
+    assert (trusted.home / "registry" / "dev" / "roots" / "3.json").exists()
+
+
+def test_the_doctor_looks_at_trust(trusted: Repository) -> None:
+    trusted.call("doctor").says(0, "the snapshot of the channels never expires", "root:", "refresh:")
+    trusted.call("registry", "refresh", TRTOPS_EXPIRES="2").says(0)
+    trusted.call("doctor").says(0, "of the channels is fresh for 4")
+    (trusted.home / "registry" / "local" / "snapshot.json").unlink()
+    trusted.call("doctor").says(2, "services load nothing new", "trtops registry refresh")
+
+
+RUNTIME = """\
+apiVersion: trtops/v1
+kind: Runtime
+database: {url: "postgresql://db/ocr", password: "secret:db/password"}
+"""
+
+
 def test_an_online_key_refreshes_and_moves_nothing(trusted: Repository, folder: Path) -> None:
     """Only the refresh key is on the machine that does it on schedule."""
     online = folder / "online-home"

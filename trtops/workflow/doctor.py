@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from trtops.registry.nacos.registry import NacosRegistry
+    from trtops.release.root import Root
     from trtops.workflow.workspace import Workspace
 
 State = Literal["good", "note", "bad"]
@@ -94,7 +95,7 @@ def _nacos(registry: NacosRegistry) -> Iterator[Examined]:
 
 def _keys(workspace: Workspace) -> Iterator[Examined]:
     from trtops.release.keys import load_root
-    from trtops.release.root import ROLES
+    from trtops.release.root import ALL_ROLES, ROLES
 
     home = workspace.resolved.home
     if not (home / "root.json").exists():
@@ -104,8 +105,13 @@ def _keys(workspace: Workspace) -> Iterator[Examined]:
     if root.expires is not None and root.expires <= workspace.now() + _SOON_DAYS * _DAY:
         days = (root.expires - workspace.now()) // _DAY
         words = "root.json has expired" if days < 0 else f"root.json expires in {days} days"
-        yield Examined("keys", "bad" if days < 0 else "note", words, "hand a new root.json to this machine")
-    for role in ROLES:
+        fix = "trtops trust set --expires DAYS" if root.followed else "hand a new root.json to this machine"
+        yield Examined("keys", "bad" if days < 0 else "note", words, fix)
+    if not root.followed and workspace.environment != "local":
+        words = "nothing can follow root.json: a stolen key can only be replaced by hand, on every machine"
+        yield Examined("keys", "note", words, "trtops trust init")
+    yield from _freshness(workspace, root)
+    for role in ALL_ROLES if root.followed else ROLES:
         if not (home / "keys" / f"{role}.pem").exists():
             yield Examined("keys", "note", f"there is no {role} key here: signed elsewhere")
             continue
@@ -116,6 +122,26 @@ def _keys(workspace: Workspace) -> Iterator[Examined]:
             yield Examined("keys", "bad", words, "bring the key back that root.json names, or hand out a new root.json")
         else:
             yield Examined("keys", "good", f"{role}: {key_id[:12]}, {threshold} of {len(members)} sign")
+
+
+def _freshness(workspace: Workspace, root: Root) -> Iterator[Examined]:
+    """The snapshot of all channels, where the root asks for one."""
+    from trtops.errors import TrustError, Unavailable
+    from trtops.release.snapshot import fetch_snapshot
+
+    try:
+        found = fetch_snapshot(workspace.registry(), root, workspace.environment, workspace.now())
+    except (TrustError, Unavailable) as error:
+        yield Examined("keys", "bad", f"services load nothing new: {error.what}", error.fix)
+        return
+    if found is None:
+        return
+    if found.expires is None:
+        words = "the snapshot of the channels never expires: who holds it up is not noticed"
+        yield Examined("keys", "note", words, "set `expires` (days) and let a schedule run: trtops registry refresh")
+    else:
+        hours = (found.expires - workspace.now()) // 3600
+        yield Examined("keys", "good", f"snapshot {found.version} of the channels is fresh for {hours} h")
 
 
 def _secrets(workspace: Workspace) -> Iterator[Examined]:

@@ -383,9 +383,11 @@ def refresh(workspace: Workspace, engine: str | None) -> Refreshed:
     from trtops.release.fetch import channels
     from trtops.release.publish import refresh as extend
     from trtops.release.refresh import refresh_snapshot
+    from trtops.workflow.trust import publish_kept
 
     lifetime = lifetime_of(workspace)
     if workspace.keys.root().refreshed:
+        publish_kept(workspace)
         if engine is not None:
             raise InputError("here one snapshot keeps all channels fresh", fix="leave the engine out")
         return Refreshed(

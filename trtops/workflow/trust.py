@@ -211,9 +211,19 @@ def publish(workspace: Workspace, path: Path | None = None) -> tuple[Root, ...]:
         root = next_root(keys.root(), body, where=str(path))
         return (_take_effect(workspace, root, body).root,)
     _followed(workspace)
+    return publish_kept(workspace)
+
+
+def publish_kept(workspace: Workspace) -> tuple[Root, ...]:
+    """Publish the versions of the root that this home has kept and the environment's registry lacks.
+
+    Raises:
+        Conflict, StorageError, Unavailable: the registry.
+    """
     registry = workspace.registry()
+    there = {int(name.rpartition("/")[2]) for name in _published(registry)}
     kept = sorted((int(one.stem), one) for one in _folder(workspace).glob("*.json") if one.stem.isdigit())
-    new = [_publish(registry, version, _read(one)) for version, one in kept]
+    new = [_publish(registry, version, _read(one)) for version, one in kept if version not in there]
     return tuple(root for root in new if root is not None)
 
 
@@ -276,7 +286,8 @@ def sign_release(workspace: Workspace, engine: str, digest: str, signer: Signer)
 def keep_fresh(workspace: Workspace) -> None:
     """After a channel or a secret has moved: take a new snapshot, where the root asks for one and the key is here.
 
-    Where the key is elsewhere, its schedule does it; until then services hold to the floor of before.
+    Where the key is elsewhere, its schedule does it; until then services hold to the floor of before. Versions of the
+    root that the environment lacks, and this home has kept, are published first: the snapshot names the newest.
 
     Raises:
         StorageError, TrustError, Unavailable: the registry, or a snapshot that is forged.
@@ -288,6 +299,7 @@ def keep_fresh(workspace: Workspace) -> None:
 
     keys = workspace.keys
     if keys.root().refreshed and keys.holds("refresh"):
+        publish_kept(workspace)
         with suppress(Conflict):  # somebody else took one just now
             refresh_snapshot(
                 workspace.registry(),

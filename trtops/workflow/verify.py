@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from trtops.errors import FetchFailed, TrtopsError, Unavailable
+from trtops.errors import FetchFailed, TrtopsError, TrustError, Unavailable
 from trtops.release import layout
 from trtops.release.documents import STABLE
 
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
+    from trtops.digest import Digest
     from trtops.registry.port import Registry
     from trtops.release.documents import Channel, EngineRelease
     from trtops.release.root import Root
@@ -42,6 +43,9 @@ class Proof:
 def verify_release(workspace: Workspace, engine: str, root_file: Path | None) -> tuple[Proof, ...]:
     """Check what the stable channel of an engine names, the candidate of a rollout too, down to the artifacts' bytes.
 
+    Before that, as a service would: the root of trust is followed from the given one, and the channel held to the
+    snapshot of all, where the root asks for one.
+
     Args:
         workspace: its environment, registry and store.
         engine: name.
@@ -56,26 +60,85 @@ def verify_release(workspace: Workspace, engine: str, root_file: Path | None) ->
     """
     from trtops.release.fetch import history
     from trtops.release.keys import load_root
-    from trtops.release.trust import TrustedChannel
     from trtops.workflow.release import channel_of, nothing_released
 
-    root = load_root(root_file or workspace.resolved.home / "root.json")
+    given = load_root(root_file or workspace.resolved.home / "root.json")
     registry = workspace.registry()
     channel = channel_of(workspace, engine)
     pointer = registry.read(layout.pointer(channel))
     if pointer is None:
         raise nothing_released(workspace, registry, engine)
-    trusted = TrustedChannel(root, channel)
-    proofs = [_tried("pointer", lambda: _pointer(trusted, pointer, workspace.now()))]
+    proofs, trusted, root = _trusted(workspace, registry, given, channel)
+    checked = _tried("pointer", lambda: _pointer(trusted, pointer, workspace.now()))
+    proofs.append(checked)
     proofs.append(
         _tried("history", lambda: f"{len(history(registry, root, channel))} generations, each names the last")
     )
-    if proofs[0].holds:
+    if checked.holds:
         for arm in trusted.binding.arms:
             words = "" if arm.channel == STABLE else f"{arm.channel}: "
             found = _releases(workspace, registry, trusted.beside(arm), root)
             proofs += [replace(one, subject=words + one.subject) for one in found]
+            if arm.channel == STABLE:
+                proofs += _secrets(registry, root, channel, arm.config_release)
     return tuple(proofs)
+
+
+def _trusted(
+    workspace: Workspace, registry: Registry, given: Root, channel: Channel
+) -> tuple[list[Proof], TrustedChannel, Root]:
+    """The root that is followed from the given one, and the channel held to the snapshot of all."""
+    from trtops.release.lineage import latest_root
+    from trtops.release.snapshot import fetch_snapshot
+    from trtops.release.trust import TrustedChannel
+
+    root, snapshot = given, None
+    proofs: list[Proof] = []
+
+    def followed() -> str:
+        nonlocal root
+        root = latest_root(given, registry)
+        since = f", followed from version {given.version}" if root.version != given.version else ""
+        return f"version {root.version}{since}, {len(root.revoked)} keys revoked"
+
+    def held() -> str:
+        nonlocal snapshot
+        snapshot = fetch_snapshot(registry, root, channel.environment, workspace.now())
+        return f"version {snapshot.version}, {len(snapshot.channels)} channels" if snapshot else "none is asked for"
+
+    if given.followed:
+        proofs.append(_tried("root of trust", followed))
+    if root.refreshed:
+        proofs.append(_tried("snapshot", held))
+    return proofs, TrustedChannel(root, channel, snapshot=snapshot), root
+
+
+def _secrets(registry: Registry, root: Root, channel: Channel, config: Digest) -> Iterator[Proof]:
+    """Seals and signatures of the secrets that a config refers to. No value is opened."""
+    from trtops.release.documents import ConfigRelease, SealedSecret
+    from trtops.release.envelope import verify
+    from trtops.release.sealing import references
+
+    body = registry.read(layout.config_release(channel.engine, config))
+    if body is None:
+        return
+    try:
+        released = verify(body, ConfigRelease, root).value
+    except TrtopsError:  # told by the config release's own line
+        return
+    for path in references(released.config):
+        where = layout.secret(channel.engine, path)
+
+        def sealed(where: str = where, path: str = path) -> str:
+            there = registry.read(where)
+            if there is None:
+                raise Unavailable("it is not sealed", where=where, fix=f"trtops secret seal {channel.engine} {path}")
+            secret = verify(there, SealedSecret, root, where=where).value
+            if (secret.engine, secret.environment, secret.path) != (channel.engine, channel.environment, path):
+                raise TrustError("this secret was sealed for another place", where=where)
+            return f"sealed for {len(secret.recipients)}, generation {secret.generation or 0}"
+
+        yield _tried(f"secret {path}", sealed)
 
 
 def _tried(subject: str, check: Callable[[], str]) -> Proof:

@@ -1,7 +1,8 @@
-"""Commands that serve and ask: serve, infer."""
+"""Commands that serve, ask and look: serve, infer, top."""
 
 from __future__ import annotations
 
+import contextlib
 from enum import Enum
 from pathlib import Path
 from typing import Annotated
@@ -28,11 +29,12 @@ class LogFormat(str, Enum):
 
 
 DEFAULT_URL = "http://127.0.0.1:8000"
+DEFAULT_CONTROL_URL = "http://127.0.0.1:8001"
 
 
 def register(app: typer.Typer) -> None:
     """Add the commands of this module."""
-    for command in (serve, infer):
+    for command in (serve, infer, top):
         app.command()(command)
 
 
@@ -158,4 +160,33 @@ def infer(
     else:
         say(answers.plain(answer.outputs))
         say(f"{answer.model.name} {answer.model.version} on {answer.model.platform}, {answer.seconds * 1000:.1f} ms\n")
+    return 0
+
+
+@guarded
+def top(
+    url: Annotated[str, typer.Option("--url", help="The server's control port.")] = DEFAULT_CONTROL_URL,
+    interval: Annotated[
+        float, typer.Option("--interval", metavar="SECONDS", help="Between two looks.", min=0.1, max=3600)
+    ] = 1.0,
+    once: Annotated[bool, typer.Option("--once", help="Print one table and end.")] = False,
+    json: JsonOption = False,
+) -> int:
+    """Show what a server's engines do: requests, latency, queue, batches, errors.
+
+    A live table in a terminal, until Ctrl-C; one table with --once, with --json, and where the output is no terminal.
+    """
+    import sys
+
+    from trtops.report import load
+    from trtops.workflow import top as workflow
+
+    if not (once or json) and sys.stdout.isatty():
+        from rich.console import Console
+
+        with contextlib.suppress(KeyboardInterrupt):
+            workflow.watch(url, interval, Console())
+        return 0
+    found = workflow.once(url, interval)
+    say(load.as_json(found) if json else load.plain(found))
     return 0

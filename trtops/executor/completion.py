@@ -97,6 +97,7 @@ class BatchAnswer:
                     gather_s=self.ran.gather_s,
                     compute_s=self.ran.compute_s,
                     depth=self.depth,
+                    copy_out_s=self.ran.copy_out_s,
                 )
             )
         )

@@ -21,6 +21,7 @@ class BatchReport:
         gather_s: seconds of putting the inputs together.
         compute_s: seconds of the engine's run.
         depth: requests of this engine that waited when the batch ended.
+        copy_out_s: seconds of making the outputs independent of the session.
     """
 
     engine: str
@@ -33,6 +34,7 @@ class BatchReport:
     gather_s: float
     compute_s: float
     depth: int
+    copy_out_s: float = 0.0
 
 
 class Observer(Protocol):

@@ -40,7 +40,7 @@ class Ran:
         dead: the session cannot be used any more.
         alone: what came of each request that was run again by itself, since the batch failed together.
         whole: the outputs are one request's, not to be split.
-        gather_s, compute_s: seconds.
+        gather_s, compute_s, copy_out_s: seconds of putting the inputs together, of the run, of keeping its outputs.
     """
 
     outputs: Mapping[str, NDArray[np.generic]] = field(default_factory=dict)
@@ -50,6 +50,7 @@ class Ran:
     whole: bool = False
     gather_s: float = 0.0
     compute_s: float = 0.0
+    copy_out_s: float = 0.0
 
     @property
     def clean(self) -> bool:
@@ -95,10 +96,12 @@ def _run_once(engine: Engine, lane: int, tickets: tuple[Ticket, ...], rows: int,
             ran.gather_s = began - start
             outputs = session.run(inputs)
             whole = max(rows, engine.interface.min_rows)
-        ran.compute_s = clock() - began
+        ended = clock()
+        ran.compute_s = ended - began
         if not ran.whole:
             check_rows(engine.interface, outputs, whole)
         ran.outputs = own(outputs)
+        ran.copy_out_s = clock() - ended
     except Retryable as error:
         ran.error, ran.dead = error, True
     except TrtopsError as error:

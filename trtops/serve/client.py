@@ -63,6 +63,21 @@ def describe(url: str, engine: str, *, timeout: float = 30.0) -> Model:
         raise _foreign(url, error) from None
 
 
+def fetch(url: str, path: str, *, timeout: float = 30.0) -> bytes:
+    """Read a page of a server.
+
+    Args:
+        url: ``http://host:port``.
+        path: of the page.
+        timeout: seconds.
+
+    Raises:
+        InputError: the URL is none, or the page is not there.
+        Unavailable: the server is not there.
+    """
+    return _call(url, "GET", path, None, {}, timeout)[1]
+
+
 def _tensor(document: Mapping[str, Any]) -> TensorInfo:
     shape = tuple(int(dim) if dim >= 0 else f"dim{axis}" for axis, dim in enumerate(document["shape"]))
     return TensorInfo(name=document["name"], dtype=OIP_TO_NUMPY[document["datatype"]], shape=shape)

@@ -168,8 +168,9 @@ def _batches(totals: Totals) -> Iterator[Metric]:
     yield from (released, failed, deaths, depth, load)
     for metric, text, series in (
         ("trtops_batch_rows", "Rows of a batch", totals.rows),
-        ("trtops_batch_gather_seconds", "Putting a batch's inputs together", totals.gather),
+        ("trtops_batch_copy_in_seconds", "Putting a batch's inputs together", totals.gather),
         ("trtops_batch_compute_seconds", "Run of a batch", totals.compute),
+        ("trtops_batch_copy_out_seconds", "Keeping a batch's outputs", totals.copy_out),
     ):
         histogram = HistogramMetricFamily(metric, text, labels=["engine"])
         for name, one in sorted(series.items()):

@@ -25,7 +25,7 @@ class Totals:
         failed_batches: engine -> batches that ended in an error.
         depth: engine -> requests that waited when its last batch ended.
         rows: engine -> rows of a batch.
-        gather, compute: engine -> seconds of a batch: its inputs put together; its run.
+        gather, compute, copy_out: engine -> seconds of a batch: its inputs put together; its run; its outputs kept.
         load: engine -> seconds from the order to load until it served.
         deaths: engine -> sessions that died.
     """
@@ -36,6 +36,7 @@ class Totals:
     rows: dict[str, Histogram] = field(default_factory=dict)
     gather: dict[str, Histogram] = field(default_factory=dict)
     compute: dict[str, Histogram] = field(default_factory=dict)
+    copy_out: dict[str, Histogram] = field(default_factory=dict)
     load: dict[str, float] = field(default_factory=dict)
     deaths: Counter[str] = field(default_factory=Counter)
 
@@ -52,6 +53,7 @@ class Totals:
             copied(self.rows),
             copied(self.gather),
             copied(self.compute),
+            copied(self.copy_out),
             dict(self.load),
             Counter(self.deaths),
         )
@@ -86,6 +88,7 @@ class ExecutorMeter:
             totals.rows.setdefault(name, Histogram(ROWS)).observe(report.rows)
             totals.gather.setdefault(name, Histogram(SECONDS)).observe(report.gather_s)
             totals.compute.setdefault(name, Histogram(SECONDS)).observe(report.compute_s)
+            totals.copy_out.setdefault(name, Histogram(SECONDS)).observe(report.copy_out_s)
 
     def refused(self, engine: str, reason: str, requests: int) -> None:
         """Do nothing: the front end counts refusals with the status that their clients got."""

@@ -15,13 +15,16 @@ def tables(results: dict[str, Any]) -> str:
     about = results["machine"]
     rows = list(results["rows"].values())
     good = [row for row in rows if "failed" not in row]
+    cores = f", {about['cores']} cores" if about["cores"] else ""
     head = (
         f"# TensorRT on a GPU\n\n{about['device']}, driver {about['driver']}, {about['backend']} {about['version']}, "
-        f"CPython {about['python']}, {about['cores'] or '?'} cores. Printed by `benchmarks/tensorrt_h200.py`; latencies "
-        "in µs, one caller, closed loop, copies in and out counted.\n"
+        f"CPython {about['python']}{cores}. Printed by `benchmarks/tensorrt_h200.py table`; latencies in µs, one "
+        "caller, closed loop, copies in and out counted. `level` is `builder.optimization_level`.\n"
     )
     parts = [head, _builds(good), _accuracy(good), _latency(good), _parts(good), _shapes(good), _said(good)]
     parts.append(_failed([row for row in rows if "failed" in row or "unmeasured" in row]))
+    if notes := results.get("notes"):
+        parts.append("\n".join(["## What these figures are", "", *(f"- {note}" for note in notes)]) + "\n")
     return "\n".join(part for part in parts if part)
 
 
@@ -33,45 +36,74 @@ def _table(title: str, words: str, columns: list[str], lines: list[list[str]]) -
 
 
 def _label(row: Row) -> list[str]:
-    return [row["model"], row["mode"], row["shapes"]]
+    return [row["model"], row["mode"], row["shapes"], str(row["level"])]
+
+
+_LABELS = ["model", "precision", "shapes", "level"]
+
+
+def _ratio(one: float | None, two: float | None) -> str:
+    return f"{one / two:.1f}" if one and two else "-"
+
+
+def _seconds(value: float | None) -> str:
+    return "-" if value is None else f"{value:.1f}"
 
 
 def _builds(rows: list[Row]) -> str:
     lines = []
     for row in rows:
-        one, two = row["first"], row["again"]
-        ours, theirs = one["phases"].get(_BUILDER, 0.0), two["phases"].get(_BUILDER, 0.0)
-        seconds = [one["seconds"], two["seconds"], ours, theirs]
+        one, two = (row.get(name) or {"seconds": None, "phases": {}} for name in ("first", "again"))
+        ours, theirs = (build["phases"].get(_BUILDER) for build in (one, two))
+        seconds = (one["seconds"], two["seconds"], ours, theirs)
         lines.append(
             [
                 *_label(row),
-                str(row["level"]),
                 str(row["at_once"]),
-                *(f"{value:.1f}" for value in seconds),
-                f"{one['seconds'] / two['seconds']:.1f}",
-                f"{ours / theirs:.1f}" if theirs else "-",
+                *map(_seconds, seconds),
+                _ratio(one["seconds"], two["seconds"]),
+                _ratio(ours, theirs),
                 f"{row['size_bytes'] / (1 << 20):.1f}",
             ]
         )
-    columns = ["model", "precision", "shapes", "level", "builds at once", "first s", "again s", "builder s"]
+    columns = [*_LABELS, "builds at once", "first s", "again s", "builder s"]
     columns += ["builder again s", "×", "builder ×", "engine MiB"]
     words = (
         "`first`: with no timings; `again`: with those of the first. Both are a whole build, the start of its process "
         "included; `builder` is TensorRT's own part of it (`build_serialized_network`)."
     )
-    return _table("Build", words, columns, lines)
+    return _table("Build", words, columns, lines) + "\n" + _phases(rows)
+
+
+def _phases(rows: list[Row]) -> str:
+    """What every part of a first and of a second build took."""
+    lines = []
+    names: list[str] = []
+    timed = [row for row in rows if row["first"]["phases"]]
+    for row in timed:
+        names += [name for name in row["first"]["phases"] if name not in names]
+    for row in timed:
+        for build in ("first", "again"):
+            phases = row[build]["phases"]
+            lines.append([*_label(row), build, *(_seconds(phases.get(name)) for name in names)])
+    words = (
+        "Seconds. `library`: importing TensorRT, plugins, CUDA; `start the builder`: `trt.Builder`, which loads its "
+        "kernels; `model`: repairs and conversion into the precision."
+    )
+    return _table("Phases of the builds", words, [*_LABELS, "build", *names], lines)
 
 
 def _accuracy(rows: list[Row]) -> str:
     lines = []
     for row in rows:
-        found = row["accuracy"]
+        if (found := row.get("accuracy")) is None:
+            continue
         metrics = ", ".join(f"{name} {value:.4g}" for name, value in found["metrics"].items()) or "-"
         tolerance = f"{found['atol']:g} + {found['rtol']:.0%}"
         outside = f"{found['outside']} of {found['elements']}"
         passed = "yes" if found["passed"] else "no"
         lines.append([*_label(row), f"{float(found['max_abs']):.2g}", tolerance, outside, metrics, passed])
-    columns = ["model", "precision", "shapes", "largest error", "tolerance", "outside", "metric", "passes `verify`"]
+    columns = [*_LABELS, "largest error", "tolerance", "outside", "metric", "passes `verify`"]
     words = "Against ONNX Runtime with its optimisations off, at min, opt and max of every profile. `harsh` is INT8 with ranges that leave half of what was seen outside: `verify` has to refuse it."
     return _table("Accuracy", words, columns, lines)
 
@@ -97,9 +129,7 @@ def _latency(rows: list[Row]) -> str:
             ]
         )
     columns = [
-        "model",
-        "precision",
-        "shapes",
+        *_LABELS,
         "input",
         "p50",
         "p99",
@@ -124,7 +154,7 @@ def _parts(rows: list[Row]) -> str:
         names = ("copy_in", "compute", "copy_out", "enqueue", "plain", "graph", "pageable", "pinned", "mapped")
         times = ["-" if parts[name] is None else f"{parts[name]:.0f}" for name in names]
         lines.append([*_label(row), "×".join(map(str, point["shape"])), *times, *gains])
-    columns = ["model", "precision", "shapes", "input", "copy in", "compute", "copy out", "enqueue", "execute", "graph"]
+    columns = [*_LABELS, "input", "copy in", "compute", "copy out", "enqueue", "execute", "graph"]
     columns += ["pageable", "pinned", "mapped", "2 streams ×", "4 streams ×"]
     words = "Copies and `compute` are between CUDA events. `enqueue` is the host's part of `execute` (enqueue and wait), `graph` launches a graph of it and waits. `pageable`, `pinned`, `mapped`: the input from such memory, then execute. Streams: rows a second against one."
     return _table("Where the time goes", words, columns, lines)
@@ -132,21 +162,23 @@ def _parts(rows: list[Row]) -> str:
 
 def _shapes(rows: list[Row]) -> str:
     """The same batch by kernels for one shape, for a range of shapes, and by the tightest of three profiles."""
-    found: dict[tuple[str, str], dict[str, dict[str, Any]]] = {}
+    found: dict[tuple[str, int, str], dict[str, dict[str, Any]]] = {}
     for row, point in _points(rows):
         if row["mode"] == "fp32":
-            found.setdefault((row["model"], "×".join(map(str, point["shape"]))), {})[row["shapes"]] = point
+            key = row["model"], row["level"], "×".join(map(str, point["shape"]))
+            found.setdefault(key, {})[row["shapes"]] = point
     lines = []
-    for (model, shape), kinds in found.items():
+    for (model, level, shape), kinds in found.items():
         if len(kinds) < 2 or "dynamic" not in kinds:
             continue
         cells = []
         for kind in ("dynamic", "static", "profiles"):
             one = kinds.get(kind)
             cells += [f"{one['p50']:.0f}", f"{one['parts']['compute']:.0f}"] if one and "parts" in one else ["-", "-"]
-        lines.append([model, shape, *cells])
+        lines.append([model, str(level), shape, *cells])
     columns = [
         "model",
+        "level",
         "input",
         "one profile p50",
         "compute",
@@ -161,7 +193,7 @@ def _shapes(rows: list[Row]) -> str:
 
 def _said(rows: list[Row]) -> str:
     said = [
-        f"- {row['model']} {row['mode']} {row['shapes']}, {text}"
+        f"- {row['model']} {row['mode']} {row['shapes']} at level {row['level']}, {text}"
         for row, point in _points(rows)
         for text in point.get("advice", ())
     ]

@@ -222,7 +222,12 @@ def _one(operator: str, kind: int = TensorProto.FLOAT, **attributes: Any) -> onn
             "builder.plugins",
             "brings no plugin 'Nothing_TRT'",
         ),
-        (linear(), {"builder": {"plugins": [{"library": "x.so"}]}}, "builder.plugins", "x.so has no digest in the spec"),
+        (
+            linear(),
+            {"builder": {"plugins": [{"library": "x.so"}]}},
+            "builder.plugins",
+            "x.so has no digest in the spec",
+        ),
         (linear(), {"builder": {"hardware_compatible": True}}, "builder.hardware_compatible", "no hardware"),
         (linear(), {"precision": {"mode": "fp8"}}, None, "no pass converts a model to fp8"),
         (linear(), {"ranges": {"z": {"min": [1], "opt": [1], "max": [1]}}}, "profile 'default'", "dynamic input 'x'"),

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from trtops.errors import InputError, Overloaded, TrtopsError
 from trtops.transport import layout as layout_module
+from trtops.transport import routes as routes_module
 from trtops.transport.layout import (
     ALIGNMENT,
     DESCRIPTION_BYTES,
@@ -264,6 +265,32 @@ def test_the_document_names_every_field_where_it_is() -> None:
     for struct_name in ("HEADER", "REQUEST", "DESCRIPTION", "TENSOR", "ANSWER"):
         form = getattr(layout_module, struct_name).format
         assert f"`{struct_name}` `{form}`" in text, f"{struct_name} {form} is not in {DOCUMENT.name}"
+
+
+def test_the_document_describes_the_page_of_routes() -> None:
+    text = DOCUMENT.read_text()
+    for name in (
+        "PAGE_HEADER_BYTES",
+        "SEQUENCE_AT",
+        "COPY_HEADER_BYTES",
+        "ENTRY_BYTES",
+        "MAX_SEATS",
+        "SEATS_AT",
+        "SEAT_BYTES",
+        "SEAT_NAME",
+        "BUCKETS_AT",
+        "BUCKETS",
+    ):
+        value = getattr(routes_module, name)
+        assert re.search(rf"`{name}`[^\n]*\b{value}\b", text), f"{name} = {value} is not in {DOCUMENT.name}"
+    for struct_name in ("PAGE", "COPY", "ENTRY", "SEAT"):
+        form = getattr(routes_module, struct_name).format
+        assert f"`{struct_name}` `{form}`" in text, f"{struct_name} {form} is not in {DOCUMENT.name}"
+    buckets = (
+        ", ".join(str(routes_module.bucket_of(key)) for key in (b"a", b"user-1")),
+        routes_module.bucket_of("ä".encode()),
+    )
+    assert "{} and {}".format(*buckets) in text
     for code, dtype in enumerate(layout_module.DTYPES):
         assert re.search(rf"\| {code} \| {dtype} \|", text)
 

@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 _SHAPE = re.compile(r"random(?:\[(\d+(?:,\d+)*)\])?")
 _DEFAULT_ROWS = 1
 MAX_FILE_BYTES = 256 << 20
-_SLOT_SPARE = 4096
 _SLOT_OUTPUT = 1 << 24
 
 
@@ -80,25 +79,24 @@ def infer_shared(path: Path, engine: str, texts: Sequence[str], *, seed: int = 0
         InputError: as for :func:`infer`, or the engine is not served there.
         Unavailable: nothing listens there, or it refuses this user.
     """
-    from trtops.executor.remote import infos_of
-    from trtops.serve.client import Model
-    from trtops.transport.client import Client
+    from contextlib import closing
 
-    with Client(path, slots=1) as asking:
-        found = {info.name: info for info in infos_of(asking.catalogue())}
-    info = found.get(engine)
-    if info is None:
-        raise InputError(
-            f"{engine} is not served there", where=str(path), fix=f"served: {', '.join(found) or 'nothing'}"
-        )
-    arrays = inputs_of(info.inputs, texts, seed)
-    rows = next(iter(arrays.values())).shape[0] if arrays else 1
-    wanted = sum(array.nbytes for array in arrays.values()) + _SLOT_SPARE * (len(arrays) + 1)
-    with Client(path, slots=1, input_bytes=wanted, output_bytes=_SLOT_OUTPUT) as client:
+    from trtops.executor.remote import RemoteEngines
+    from trtops.serve.client import Model
+
+    with closing(RemoteEngines(path, slots=1, output_bytes=_SLOT_OUTPUT)) as asking:
+        found = {info.name: info for info in asking.engines()}
+        info = found.get(engine)
+        if info is None:
+            raise InputError(
+                f"{engine} is not served there", where=str(path), fix=f"served: {', '.join(found) or 'nothing'}"
+            )
+        arrays = inputs_of(info.inputs, texts, seed)
+        rows = next(iter(arrays.values())).shape[0] if arrays else 1
         start = time.perf_counter()
-        reply = client.infer(engine, arrays, rows)
+        outcome = asking.infer(engine, arrays, rows)
         seconds = time.perf_counter() - start
-    return Answer(Model(engine, info.version, info.backend, info.inputs, info.outputs), reply.outputs, seconds)
+    return Answer(Model(engine, info.version, info.backend, info.inputs, info.outputs), dict(outcome.outputs), seconds)
 
 
 def inputs_of(infos: Sequence[TensorInfo], texts: Sequence[str], seed: int) -> dict[str, Array]:

@@ -182,3 +182,51 @@ def test_sweeping_out_the_dead_loses_nobody() -> None:
     (launch,) = launches(state, 2.0)
     assert launch.tickets == tuple(tickets[::4])
     assert state.live == 150
+
+
+def test_an_adaptive_flush_waits_for_company_only_where_some_is_to_be_expected() -> None:
+    policy = Policy(max_batch=8, delay=1.0, adaptive=True)
+    state, engine = build(policy)
+    offer(state, engine, (), Ticket(), 0.0)  # nothing is known yet: nobody is expected
+    (alone,) = launches(state, 0.0)
+    assert (alone.reason, alone.rows) == ("idle", 1)
+    finish(state, alone, 0.0, 0.001)
+    now = 0.0
+    for _ in range(400):  # one request every 10 ms: a batch of 8 takes about 80 ms
+        now += 0.01
+        offer(state, engine, (), Ticket(), now)
+        for launch in launches(state, now):
+            finish(state, launch, now, 0.001)
+    while engine.queued:
+        now = next_time(state)
+        for launch in launches(state, now):
+            finish(state, launch, now, 0.001)
+    offer(state, engine, (), Ticket(), now + 0.01)
+    assert 0.05 < next_time(state) - (now + 0.01) < 0.3
+    (late,) = launches(state, next_time(state))
+    assert late.reason == "delay"
+    finish(state, late, now + 0.1, 0.001)
+    for _ in range(8):  # it grows quiet
+        now += 5.0
+        offer(state, engine, (), Ticket(), now)
+        for launch in launches(state, next_time(state)):
+            finish(state, launch, now, 0.001)
+    offer(state, engine, (), Ticket(), now + 5.0)
+    (last,) = launches(state, now + 5.0)
+    assert (last.reason, last.rows) == ("idle", 1)
+
+
+def test_an_adaptive_flush_adapts_to_a_load_that_comes_at_once() -> None:
+    state, engine = build(Policy(max_batch=8, delay=1.0, adaptive=True))
+    offer(state, engine, (), Ticket(), 0.0)
+    (first,) = launches(state, 0.0)
+    sizes = []
+    finish(state, first, 0.0, 0.001)
+    for index in range(1, 200):
+        now = 100 + index / 100
+        offer(state, engine, (), Ticket(), now)
+        for launch in launches(state, now):
+            sizes.append(launch.rows)
+            finish(state, launch, now, 0.001)
+    assert sizes[:3] == [1, 1, 1]  # still quiet, as far as it knows
+    assert sizes[-10:] == [8] * 10

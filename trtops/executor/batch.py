@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from bisect import bisect_right
 from heapq import heapify, heappop, heapreplace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
-from trtops.executor.state import QUEUED, RUNNING, Bucket, Reason, Ticket
+from trtops.executor.state import QUEUED, RUNNING, Bucket, EngineQueue, Reason, Ticket
 
 if TYPE_CHECKING:
     from collections import deque
@@ -76,6 +76,25 @@ def urgency(bucket: Bucket, now: float) -> tuple[int, float] | None:
     return min(urgency_of(head, now) for head in heads) if heads else None
 
 
+_LATELY: Final = 0.2
+"""Weight of the newest gap between requests: about the last ten count."""
+
+
+def note_arrival(engine: EngineQueue, now: float) -> None:
+    """Take in that a request came. A long silence counts as two delays: longer ones change no decision."""
+    delay = engine.policy.delay
+    engine.gap += (min(now - engine.last, 2 * delay) - engine.gap) * _LATELY
+    engine.last = now
+
+
+def patience(engine: EngineQueue, rows: int) -> float:
+    """Seconds to wait for company: until the batch is full at the rate of late; 0 if nobody comes within the delay."""
+    policy = engine.policy
+    if engine.gap > policy.delay:
+        return 0.0
+    return min(policy.delay, engine.gap * (policy.max_batch - rows))
+
+
 def reason_of(bucket: Bucket, now: float) -> tuple[Reason, int] | None:
     """Why a bucket is to be released now and with how many rows at most; None: it is not."""
     engine = bucket.engine
@@ -85,9 +104,9 @@ def reason_of(bucket: Bucket, now: float) -> tuple[Reason, int] | None:
         return "full", policy.max_batch
     if engine.draining:
         return "drain", policy.max_batch
-    if not policy.delay:
+    if not bucket.wait:
         return "idle", policy.max_batch
-    if now >= oldest(bucket) + policy.delay:
+    if now >= oldest(bucket) + bucket.wait:
         return "delay", policy.max_batch
     if (bucket.deadlines or bucket.stragglers) and now >= latest_start(bucket):
         return "deadline", policy.max_batch
@@ -165,3 +184,21 @@ def _take_from(bucket: Bucket, level: deque[Ticket], limit: int, rows: int, take
             bucket.dead -= 1
         pop()
     return rows
+
+
+def sweep(bucket: Bucket) -> None:
+    """Forget the dead of a bucket."""
+    for line in (*bucket.levels, bucket.deadlines):
+        alive = [waiting for waiting in line if waiting.phase == QUEUED]
+        line.clear()
+        line.extend(alive)
+    bucket.dead = 0
+    bucket.stragglers = [entry for entry in bucket.stragglers if entry[2].phase == QUEUED]
+    heapify(bucket.stragglers)
+
+
+def sweep_timeouts(engine: EngineQueue) -> None:
+    """Forget those of an engine that no timeout concerns any more."""
+    alive = [waiting for waiting in engine.timeouts if waiting.phase == QUEUED]
+    engine.timeouts.clear()
+    engine.timeouts.extend(alive)

@@ -65,7 +65,7 @@ class BatchAnswer:
 
     def deliver(self) -> None:
         """Answer each request with its part."""
-        launch, info = self.launch, self.engine.info
+        launch, info, pads = self.launch, self.engine.info, self.engine.interface.pads
         for ticket in self.tickets:
             ran = self.ran.alone.get(id(ticket), self.ran)
             outcome = Outcome(
@@ -77,7 +77,7 @@ class BatchAnswer:
             if ran.error is not None:
                 outcome.error = ran.error
             else:
-                outcome.outputs = scatter(ran.outputs, ticket, whole=ran.whole)
+                outcome.outputs = scatter(ran.outputs, ticket, pads, whole=ran.whole)
             answer_one(ticket, outcome)
             ticket.payload = None  # the planner's queues may hold the ticket a while; the arrays need not live on
         self._report()

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from trtops.backend.port import Session
     from trtops.executor.memory import Budget
     from trtops.spec.engine import Batching, Execution, Profile
-    from trtops.tensor import TensorInfo
+    from trtops.tensor import Dim, TensorInfo
 
 log = logging.getLogger(__name__)
 
@@ -195,7 +195,9 @@ def _assemble(
 ) -> Engine:
     name, batching = order.name, order.batching
     inputs, outputs = sessions[0].inputs, sessions[0].outputs
-    interface = Interface(name, inputs, outputs, max_batch=batching.max_batch, profiles=order.profiles)
+    interface = Interface(
+        name, inputs, outputs, max_batch=batching.max_batch, profiles=order.profiles, padding=batching.padding
+    )
     _check_rows(interface)
     sizes = _sizes(order, interface)
     _arrange(order, sessions, sizes, host)
@@ -282,10 +284,25 @@ def warm_inputs(interface: Interface, sizes: tuple[int, ...]) -> Iterator[dict[s
 
 
 def _optima(interface: Interface) -> list[Mapping[str, tuple[int, ...]]]:
-    if interface.profiles:
-        return [{name: span.opt for name, span in profile.inputs.items()} for profile in interface.profiles]
     known = all(bound.fixed is not None for bound in interface.bounds)
-    return [{}] if known else []
+    if not interface.profiles:
+        return [{}] if known else []
+    optima = [{name: span.opt for name, span in profile.inputs.items()} for profile in interface.profiles]
+    for sizes in interface.pads.combinations() if interface.pads is not None else ():
+        for spans in optima[: len(interface.profiles)]:
+            filled = {
+                bound.name: _sized(bound.shape, spans.get(bound.name, ()), sizes)
+                for bound in interface.bounds
+                if bound.name in spans
+            }
+            if filled not in optima and interface.allows(filled):
+                optima.append(filled)
+    return list(optima)
+
+
+def _sized(dims: tuple[Dim, ...], shape: tuple[int, ...], sizes: Mapping[str, int]) -> tuple[int, ...]:
+    """A shape with other sizes for the dimensions that are named."""
+    return tuple(sizes.get(dim, size) if isinstance(dim, str) else size for dim, size in zip(dims, shape, strict=True))
 
 
 def _warm_up(

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from trtops.errors import InputError
+from trtops.executor.padding import Pads
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Mapping, Sequence
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from trtops.executor.port import Request
-    from trtops.spec.engine import Profile
+    from trtops.spec.engine import Padding, Profile
     from trtops.tensor import Dim, TensorInfo
 
 # Element types that NumPy lacks travel as views of an unsigned integer of their size (trtops.tensor.DTYPES).
@@ -56,6 +57,7 @@ class Interface:
 
     Attributes:
         batchable: requests run together along the first axis. If not, each runs alone.
+        pads: fills requests up to common sizes; None: each shape runs by itself.
         max_rows, min_rows: rows that the profiles allow in a batch; smaller ones are filled up with zeros.
     """
 
@@ -67,8 +69,13 @@ class Interface:
         *,
         max_batch: int,
         profiles: Sequence[Profile] = (),
+        padding: Padding | None = None,
     ) -> None:
-        """Read bindings and profiles."""
+        """Read bindings and profiles.
+
+        Raises:
+            NotLoadable: the padding names what is not there. Blame the spec.
+        """
         self.engine = engine
         self.inputs = tuple(inputs)
         self.outputs = tuple(outputs)
@@ -85,6 +92,9 @@ class Interface:
         if not self.batchable:
             self.max_rows = _fixed_rows(inputs)
         self._names = frozenset(info.name for info in inputs)
+        self.pads = (
+            Pads(engine, padding, self.bounds, self.outputs, batchable=self.batchable) if padding is not None else None
+        )
         self._one_shape = all(bound.fixed is not None for bound in self.bounds)
 
     def __repr__(self) -> str:
@@ -95,6 +105,7 @@ class Interface:
     def alone(self) -> None:
         """Run each request alone: the engine's outputs turned out not to be split by rows."""
         self.batchable = False
+        self.pads = None
 
     def check(self, request: Request) -> Hashable:
         """Check a request and return its shape bucket: the sizes of all inputs after the first axis.
@@ -123,7 +134,17 @@ class Interface:
         if self._one_shape and self.batchable:
             return ()
         self._check_together(inputs)
-        return tuple(inputs[bound.name].shape[1:] for bound in self.bounds)
+        own = tuple(inputs[bound.name].shape[1:] for bound in self.bounds)
+        if self.pads is not None and self.batchable:
+            tails = self.pads.tails(inputs)
+            filled = {bound.name: (rows, *tail) for bound, tail in zip(self.bounds, tails, strict=True)}
+            if tails != own and self.allows(filled):
+                return tails
+        return own
+
+    def allows(self, shapes: Mapping[str, tuple[int, ...]]) -> bool:
+        """Whether a profile covers these shapes."""
+        return not self.profiles or any(self._covers(profile, shapes) for profile in self.profiles)
 
     def _check_shape(self, bound: Bound, shape: tuple[int, ...]) -> None:
         if len(shape) != len(bound.shape) or any(
@@ -142,7 +163,8 @@ class Interface:
                     first, where = sizes.setdefault(dim, (size, bound.name))
                     if first != size:
                         self._refuse(bound, f"{size} for size '{dim}', which is {first} in input {where!r}")
-        if self.profiles and not any(self._covers(profile, inputs) for profile in self.profiles):
+        shapes = {name: array.shape for name, array in inputs.items()}
+        if not self.allows(shapes):
             came = ", ".join(f"{bound.name!r} {list(inputs[bound.name].shape)}" for bound in self.bounds)
             allowed = " or ".join(
                 ", ".join(f"{name!r} {list(span.min)} to {list(span.max)}" for name, span in profile.inputs.items())
@@ -150,10 +172,10 @@ class Interface:
             )
             raise InputError(f"no profile takes {came}", where=f"engine {self.engine}", fix=f"they take {allowed}")
 
-    def _covers(self, profile: Profile, inputs: Mapping[str, NDArray[np.generic]]) -> bool:
+    def _covers(self, profile: Profile, shapes: Mapping[str, tuple[int, ...]]) -> bool:
         start = 1 if self.batchable else 0  # fewer rows than a profile's minimum are filled up
         for name, span in profile.inputs.items():
-            shape = inputs[name].shape if name in inputs else ()
+            shape = shapes.get(name, ())
             if len(shape) != len(span.min):
                 return False
             for low, size, high in zip(span.min[start:], shape[start:], span.max[start:], strict=True):

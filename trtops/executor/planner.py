@@ -5,7 +5,8 @@ the requests of one engine and one shape, so shapes that alternate never break e
 released, as soon as a lane of its engine is free,
 
 - ``full``: when its rows fill a batch, or the next request does not fit any more;
-- ``delay``: when its oldest request waited as long as the policy allows (``idle`` where the policy allows none);
+- ``delay``: when its oldest request waited as long as the policy allows (``idle`` where the policy allows none), or,
+  where the policy adapts, as long as it takes at the rate of late until the batch is full;
 - ``deadline``: when the earliest deadline in it would be missed, given the measured cost a·rows + b of the batch;
 - ``preferred``: when a preferred size is reached: the largest one that its rows reach goes, the rest waits on;
 - ``drain``: at once, when its engine is being taken out.
@@ -22,7 +23,18 @@ import math
 from heapq import heapify, heappop, heappush
 from typing import TYPE_CHECKING, Final
 
-from trtops.executor.batch import earliest_deadline, latest_start, oldest, reason_of, take, urgency
+from trtops.executor.batch import (
+    earliest_deadline,
+    latest_start,
+    note_arrival,
+    oldest,
+    patience,
+    reason_of,
+    sweep,
+    sweep_timeouts,
+    take,
+    urgency,
+)
 from trtops.executor.state import (
     DONE,
     QUEUED,
@@ -117,17 +129,31 @@ def offer(state: State, engine: EngineQueue, shape: Hashable, ticket: Ticket, no
         engine.timeouts.append(ticket)
         if not engine.armed:
             _arm_timeouts(state, engine, now + engine.timeout)
+    if engine.adaptive:
+        note_arrival(engine, now)
     if not bucket.ready:
         if rows >= engine.trigger or engine.draining:
             bucket.ready = True
             state.ready[bucket] = None
-        elif bucket.due == _NEVER:
-            _arm(state, bucket)
-        elif bucket.alarm < _NEVER:  # with more rows the batch takes longer: it has to start earlier
-            start = bucket.alarm - engine.cost.slope * rows - engine.cost.ceiling
-            if start < bucket.due:
-                _set_due(state, bucket, start)
+        elif bucket.due == _NEVER or bucket.alarm < _NEVER:
+            _await(state, bucket, rows)
     return None
+
+
+def _await(state: State, bucket: Bucket, rows: int) -> None:
+    """Decide until when a bucket waits for company."""
+    engine = bucket.engine
+    if bucket.due == _NEVER:
+        if engine.adaptive:
+            bucket.wait = patience(engine, rows)
+        if bucket.wait:
+            _arm(state, bucket)
+        else:
+            _make_ready(state, bucket)
+    else:  # with more rows the batch takes longer: it has to start earlier
+        start = bucket.alarm - engine.cost.slope * rows - engine.cost.ceiling
+        if start < bucket.due:
+            _set_due(state, bucket, start)
 
 
 def cancel(state: State, ticket: Ticket) -> bool:
@@ -361,30 +387,13 @@ def _leave(state: State, ticket: Ticket) -> None:
     engine.queued -= 1
     if bucket.dead > _SLACK and 2 * bucket.dead > sum(map(len, bucket.levels)):
         ticket.phase = DONE
-        _sweep(bucket)
+        sweep(bucket)
     if len(engine.timeouts) > _SLACK + 4 * engine.queued:
-        _sweep_timeouts(engine)
+        sweep_timeouts(engine)
     if not bucket.rows:
         bucket.due = bucket.alarm = _NEVER
         bucket.ready = False
         state.ready.pop(bucket, None)
-
-
-def _sweep(bucket: Bucket) -> None:
-    """Forget the dead of a bucket."""
-    for line in (*bucket.levels, bucket.deadlines):
-        alive = [waiting for waiting in line if waiting.phase == QUEUED]
-        line.clear()
-        line.extend(alive)
-    bucket.dead = 0
-    bucket.stragglers = [entry for entry in bucket.stragglers if entry[2].phase == QUEUED]
-    heapify(bucket.stragglers)
-
-
-def _sweep_timeouts(engine: EngineQueue) -> None:
-    alive = [waiting for waiting in engine.timeouts if waiting.phase == QUEUED]
-    engine.timeouts.clear()
-    engine.timeouts.extend(alive)
 
 
 def _make_ready(state: State, bucket: Bucket) -> None:
@@ -395,7 +404,7 @@ def _make_ready(state: State, bucket: Bucket) -> None:
 
 def _arm(state: State, bucket: Bucket) -> None:
     """Note when a bucket that is not ready has to be released."""
-    due = oldest(bucket) + bucket.engine.policy.delay
+    due = oldest(bucket) + bucket.wait
     if bucket.deadlines or bucket.stragglers:
         due = min(due, latest_start(bucket))
     if due != bucket.due:
@@ -452,6 +461,8 @@ def _release(state: State, bucket: Bucket, now: float) -> Launch | None:
     del state.ready[bucket]
     bucket.due = _NEVER
     if bucket.rows:
+        if engine.adaptive:
+            bucket.wait = patience(engine, bucket.rows)
         _arm(state, bucket)
     return launch
 
@@ -475,7 +486,7 @@ def _watch_running(state: State, bucket: Bucket, launch: Launch) -> None:
         if alarm < _NEVER:
             _set_timer(state, alarm, bucket)
     if len(line) + len(bucket.stragglers) > _SLACK + 4 * bucket.count:
-        _sweep(bucket)
+        sweep(bucket)
     earliest = min((ticket.deadline for ticket in launch.tickets if ticket.deadline is not None), default=_NEVER)
     if earliest < _NEVER:
         _set_timer(state, earliest, launch)

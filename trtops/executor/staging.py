@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, cast
 
 import numpy as np
 
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from trtops.executor.interface import Bound, Interface
+    from trtops.executor.padding import Pads, Tails
     from trtops.executor.state import Ticket
 
     Arrays = Mapping[str, NDArray[np.generic]]
@@ -59,15 +60,19 @@ class Staging:
         A request that runs alone is passed on as it is, without a copy.
         """
         interface = self._interface
+        requests = inputs_of(interface, tickets)
         if len(tickets) == 1 and (rows >= interface.min_rows or not interface.batchable):
-            inputs = tickets[0].payload[0].inputs
+            inputs = requests[0]
             return {bound.name: np.asarray(inputs[bound.name], order="C")[...] for bound in interface.bounds}
         whole = max(rows, interface.min_rows)
-        return {bound.name: self._gather_input(bound, tickets, rows, whole) for bound in interface.bounds}
+        return {
+            bound.name: self._gather_input(bound, [request[bound.name] for request in requests], tickets, rows, whole)
+            for bound in interface.bounds
+        }
 
-    def _gather_input(self, bound: Bound, tickets: Sequence[Ticket], rows: int, whole: int) -> NDArray[np.generic]:
-        name = bound.name
-        parts = [ticket.payload[0].inputs[name] for ticket in tickets]
+    def _gather_input(
+        self, bound: Bound, parts: list[NDArray[np.generic]], tickets: Sequence[Ticket], rows: int, whole: int
+    ) -> NDArray[np.generic]:
         buffer = self._view(bound, parts[0].shape[1:])
         if buffer is None:
             if whole > rows:
@@ -96,6 +101,14 @@ class Staging:
         return view
 
 
+def inputs_of(interface: Interface, tickets: Sequence[Ticket]) -> list[Arrays]:
+    """The inputs of each request of a batch, filled up to the sizes of its bucket."""
+    pads = interface.pads
+    if pads is None:
+        return [ticket.payload[0].inputs for ticket in tickets]
+    return [pads.fill(ticket.payload[0].inputs, cast("Tails", ticket.bucket.shape)) for ticket in tickets]
+
+
 def own(outputs: Arrays) -> dict[str, NDArray[np.generic]]:
     """Make outputs independent of the session, which may write to its buffers again: copy what is a view."""
     return {name: array if array.flags.owndata else array.copy() for name, array in outputs.items()}
@@ -116,9 +129,10 @@ def check_rows(interface: Interface, outputs: Arrays, rows: int) -> None:
             )
 
 
-def scatter(outputs: Arrays, ticket: Ticket, *, whole: bool) -> dict[str, NDArray[np.generic]]:
+def scatter(outputs: Arrays, ticket: Ticket, pads: Pads | None, *, whole: bool) -> dict[str, NDArray[np.generic]]:
     """The outputs of one request: views of the batch's. ``whole``: nothing else is in them."""
-    if whole:
-        return dict(outputs)
-    start, stop = ticket.offset, ticket.offset + ticket.rows
-    return {name: array[start:stop] for name, array in outputs.items()}
+    part = dict(outputs)
+    if not whole:
+        start, stop = ticket.offset, ticket.offset + ticket.rows
+        part = {name: array[start:stop] for name, array in outputs.items()}
+    return part if pads is None else pads.cut(part, ticket.payload[0].inputs)

@@ -43,6 +43,8 @@ class Policy:
         late: what becomes of it then: ``reject`` answers it with an error, ``delay`` serves it after all others.
         priorities: levels; 0 is the most urgent.
         ageing: seconds of waiting that lift a request by one level.
+        adaptive: wait no longer than it takes, at the rate of late, until the batch is full; not at all with no company
+            to be expected within ``delay``.
     """
 
     max_batch: int = 1
@@ -53,6 +55,7 @@ class Policy:
     late: Literal["reject", "delay"] = "reject"
     priorities: int = 1
     ageing: float = 0.05
+    adaptive: bool = False
 
     @classmethod
     def of(cls, batching: Batching, *, max_batch: int) -> Policy:
@@ -73,6 +76,7 @@ class Policy:
             late=batching.queue.on_timeout,
             priorities=batching.priorities,
             ageing=timeout / (2 * batching.priorities) if timeout else cls.ageing_default(),
+            adaptive=batching.flush == "adaptive",
         )
 
     @staticmethod
@@ -126,11 +130,24 @@ class Bucket:
         deadlines: requests with a deadline, the earliest first, lazily cleaned; ``stragglers`` is a heap of those that
             came with an earlier one than the request before them: ``(deadline, number, ticket)``.
         alarm: the earliest deadline that :attr:`State.timers` knows of.
+        wait: seconds that its oldest request waits for company at most.
         due: when it has to be released at the latest; infinity while nothing waits, or while it is ready.
         ready: it is in :attr:`State.ready`.
     """
 
-    __slots__ = ("alarm", "dead", "deadlines", "due", "engine", "levels", "ready", "rows", "shape", "stragglers")
+    __slots__ = (
+        "alarm",
+        "dead",
+        "deadlines",
+        "due",
+        "engine",
+        "levels",
+        "ready",
+        "rows",
+        "shape",
+        "stragglers",
+        "wait",
+    )
 
     def __init__(self, engine: EngineQueue, shape: Hashable) -> None:
         """Make an empty bucket."""
@@ -142,6 +159,7 @@ class Bucket:
         self.deadlines: deque[Ticket] = deque()
         self.stragglers: list[tuple[float, int, Ticket]] = []
         self.alarm = math.inf
+        self.wait = engine.policy.delay
         self.due = math.inf
         self.ready = False
 
@@ -165,18 +183,22 @@ class EngineQueue:
         armed: :attr:`State.timers` holds an entry for ``timeouts``.
         queued: requests that wait. ``running``: batches on lanes.
         draining: what waits is released at once, nothing new comes.
+        gap: seconds between requests, of late; ``last``: when the last one came. Both only where the policy adapts.
         timed: requests with deadlines of their own were seen.
         bound: requests that may wait. ``timeout``: of the policy. ``trigger``: rows at which a bucket is ready without
             a look at the clock.
     """
 
     __slots__ = (
+        "adaptive",
         "armed",
         "bound",
         "buckets",
         "cost",
         "draining",
+        "gap",
         "lanes",
+        "last",
         "name",
         "owner",
         "policy",
@@ -201,9 +223,12 @@ class EngineQueue:
         self.queued = 0
         self.running = 0
         self.draining = False
+        self.adaptive = policy.adaptive and policy.delay > 0
         self.bound = policy.max_size
         self.timeout = policy.timeout
         self.timed = False
+        self.gap = 2 * policy.delay
+        self.last = -math.inf
         smallest = policy.preferred[0] if policy.preferred else policy.max_batch
         self.trigger = smallest if policy.delay > 0 else 0
 

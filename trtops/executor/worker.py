@@ -14,7 +14,7 @@ from queue import SimpleQueue
 from typing import TYPE_CHECKING, cast
 
 from trtops.errors import Retryable, TrtopsError
-from trtops.executor.staging import check_rows, own
+from trtops.executor.staging import check_rows, inputs_of, own
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -85,7 +85,7 @@ def _run_once(engine: Engine, lane: int, tickets: tuple[Ticket, ...], rows: int,
     try:
         session = engine.sessions[lane]
         if engine.gathers and engine.interface.batchable:
-            cast("Gathers", session).enqueue([ticket.payload[0].inputs for ticket in tickets], rows)
+            cast("Gathers", session).enqueue(inputs_of(engine.interface, tickets), rows)
             began = clock()
             ran.gather_s = began - start
             outputs = cast("Gathers", session).collect()

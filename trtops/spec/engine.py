@@ -170,6 +170,26 @@ class Queue(Value):
     """What happens to one that waited too long."""
 
 
+class Padding(Value):
+    """Sizes that requests are filled up to, so that requests of different shapes run together.
+
+    For models that give the same result whatever stands behind a request's own data, such as those with a mask. Outputs
+    are cut back along dimensions of the same name.
+    """
+
+    sizes: Annotated[dict[str, Annotated[tuple[Size, ...], Field(min_length=1)]], Field(min_length=1)]
+    """Name of a dynamic dimension -> the sizes that it is filled up to, ascending. Larger requests run as they are."""
+    values: dict[str, Annotated[float, Field(allow_inf_nan=False)]] = Field(default_factory=dict)
+    """Name of an input -> what it is filled up with; 0 where it is not named."""
+
+    @model_validator(mode="after")
+    def _ascending(self) -> Padding:
+        for name, sizes in self.sizes.items():
+            if list(sizes) != sorted(set(sizes)):
+                raise ValueError(f"sizes of {name!r} are not ascending: {list(sizes)}")
+        return self
+
+
 class Batching(Value):
     """How requests are put together. Sizes are rows (the first dimension of every input)."""
 
@@ -183,6 +203,21 @@ class Batching(Value):
     """Bounds of the queue."""
     priorities: Annotated[int, Field(ge=1, le=16)] = 1
     """Number of priority levels."""
+    padding: Padding | None = None
+    """Sizes that requests of different shapes are filled up to; without it, each shape has batches of its own."""
+    flush: Literal["fixed", "adaptive"] = "fixed"
+    """`adaptive`: waits no longer than it takes, at the rate of late, until the batch is full, and not at all where no
+    other request is to be expected."""
+
+    @model_serializer(mode="wrap")
+    def _as_before(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Leave out what specs that were released before it existed do not have: their digests hold for ever."""
+        fields: dict[str, Any] = handler(self)
+        if self.padding is None:
+            fields.pop("padding", None)
+        if self.flush == "fixed":
+            fields.pop("flush", None)
+        return fields
 
 
 class Memory(Value):

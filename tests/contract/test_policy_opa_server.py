@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tests.support.certificates import authority, issue
 from tests.support.opa_server import FaultyServer, free_port, running_opa
 from tests.support.policies import OWNER, document, opa_binary, repository, write, write_rule
 from trtops.errors import Undecided
@@ -264,3 +265,37 @@ def test_a_token_is_needed_and_sent(tmp_path: Path) -> None:
             assert judge(policies, engine) == ["allow"]
         with closing(connect(policies, url)) as engine, pytest.raises(Undecided, match="401"):
             judge(policies, engine)
+
+
+@pytest.mark.parametrize("bundle_of_environment", [True, False])
+def test_a_server_with_tls_is_trusted_by_its_authority_alone(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    bundle_of_environment: bool,
+) -> None:
+    for name in ("REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE"):
+        monkeypatch.delenv(name, raising=False)
+    if bundle_of_environment:
+        monkeypatch.setenv("REQUESTS_CA_BUNDLE", str(tmp_path / "foreign.pem"))
+    policies = load_policies(repository(tmp_path))
+    ours, foreign = authority(), authority()
+    certificate, key = issue(ours, "127.0.0.1")
+    for name, text in {
+        "cert": certificate,
+        "key": key,
+        "ours": ours.certificate,
+        "foreign": foreign.certificate,
+    }.items():
+        (tmp_path / f"{name}.pem").write_bytes(text)
+    files = (f"--tls-cert-file={tmp_path / 'cert.pem'}", f"--tls-private-key-file={tmp_path / 'key.pem'}")
+    with running_opa(opa_binary(), *files) as plain:
+        url = plain.replace("http://", "https://")
+        with closing(connect(policies, url, ca=tmp_path / "ours.pem")) as engine:
+            assert judge(policies, engine) == ["allow"]
+        for ca in (None, tmp_path / "foreign.pem"):
+            with closing(connect(policies, url, ca=ca)) as engine, pytest.raises(Undecided, match="verify failed"):
+                judge(policies, engine)
+        with closing(connect(policies, plain)) as engine, pytest.raises(Undecided, match="OPA server"):
+            judge(policies, engine)
+    with pytest.raises(Undecided, match="authority's file does not exist"):
+        connect(policies, url, ca=tmp_path / "none.pem")

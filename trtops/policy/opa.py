@@ -317,6 +317,12 @@ def make_client(host: str, port: int, *, token: str | None, ssl: bool | str, tim
         def _init_session(self) -> Any:  # noqa: ANN401 - requests is imported late
             session = super()._init_session()
             session.trust_env = not local  # a proxy of the environment has no business with a loopback server
+            if isinstance(ssl, str):
+                from requests.utils import get_environ_proxies
+
+                # REQUESTS_CA_BUNDLE would take the place of the authority that was chosen.
+                session.trust_env = False
+                session.proxies.update(get_environ_proxies(f"https://{host}:{port}"))
             return session
 
         def policies(self) -> list[dict[str, Any]]:
@@ -354,7 +360,7 @@ def connect(
     if parts.username is not None:
         raise Undecided("the URL of the OPA server holds credentials", where=parts.hostname, fix="use TRTOPS_OPA_TOKEN")
     if ca is not None and not ca.is_file():
-        raise Undecided("the certificate authority's file does not exist", where=str(ca), fix="check --opa-ca")
+        raise Undecided("the certificate authority's file does not exist", where=str(ca), fix="check TRTOPS_OPA_CA")
     host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
     ssl: bool | str = (str(ca) if ca else True) if parts.scheme == "https" else False
 

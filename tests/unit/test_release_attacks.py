@@ -152,6 +152,33 @@ def test_rollback_attack_on_the_root(scene: Scene) -> None:
         _refused(agent, "which was revoked (root version 2)", stays=1)
 
 
+@pytest.mark.parametrize("name", ["root", "snapshot"])
+def test_rollback_attack_by_damaging_what_a_machine_remembers(scene: Scene, name: str) -> None:
+    """It is never taken for absent: an agent that forgets can be led back."""
+    given = scene.root
+    scene.follow(with_key(given, "channel", Signer.generate().public))
+    scene.release("one")
+    with scene.agent(root=given) as agent:
+        assert generation(agent) == 1
+    (scene.state / "dev" / f"{name}.json").write_text("{")
+    with scene.agent(root=given) as agent:
+        until(lambda: "what was kept here is damaged" in reason(agent))
+        assert generation(agent) == (0 if name == "root" else 1)
+
+
+def test_another_root_by_hand_starts_anew(scene: Scene) -> None:
+    """Whoever looks after a machine can hand it another root; what was followed from the old one is void then."""
+    given = scene.root
+    scene.follow(with_key(given, "channel", Signer.generate().public))
+    scene.release("one")
+    with scene.agent(root=given) as agent:
+        assert generation(agent) == 1
+    other = root_of({role: Signer.generate().public for role in ALL_ROLES})
+    with scene.agent(root=other) as agent:
+        until(lambda: "0 of the 1 root keys" in reason(agent))
+        assert generation(agent) == 0
+
+
 def test_rollback_attack_with_a_root_of_before(scene: Scene) -> None:
     second = with_key(scene.root, "channel", Signer.generate().public)
     third = with_key(second, "channel", Signer.generate().public)

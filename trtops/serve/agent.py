@@ -27,7 +27,7 @@ from trtops.release.documents import STABLE, Channel
 from trtops.release.trust import TrustedChannel
 from trtops.serve.candidates import Candidates
 from trtops.serve.faults import UnknownModel
-from trtops.serve.pull import Pulled, Secrets, pull
+from trtops.serve.pull import Pulled, Secrets, pull, reopened
 from trtops.serve.reconcile import (
     Confirm,
     Failure,
@@ -332,15 +332,12 @@ class Agent:
                 log.exception("engine %s: looking for a release failed", name)
 
     def _watch(self, name: str) -> None:
-        if name not in self._watches:
-            with suppress(StorageError, Unavailable):  # the registry is away: the next poll tries again
-                pointer = layout.pointer(self._channel(name))
-                self._watches[name] = self._registry.watch(pointer, lambda _body: self._wake.put(None))
-                if self._trust.root.refreshed and layout.SNAPSHOT not in self._watches:
-                    # What is expired or absent now is good again with the next one.
-                    self._watches[layout.SNAPSHOT] = self._registry.watch(
-                        layout.SNAPSHOT, lambda _body: self._wake.put(None)
-                    )
+        with suppress(StorageError, Unavailable):  # the registry is away: the next poll tries again
+            # The snapshot, too: what is expired or absent now is good again with the next one.
+            refreshed = (layout.SNAPSHOT,) if self._trust.root.refreshed else ()
+            for document in (layout.pointer(self._channel(name)), *refreshed):
+                if document not in self._watches:
+                    self._watches[document] = self._registry.watch(document, lambda _body: self._wake.put(None))
 
     def _channel(self, name: str) -> Channel:
         return Channel(engine=name, environment=self._duty.environment, name=self._duty.channel)
@@ -371,6 +368,9 @@ class Agent:
             self._restore(name)
         if trusted is not None and body is not None and not state.stopped:
             self._look_beside(name, trusted, body)
+            if again := reopened(self._pulled.get(name), self._registry.read, self._secrets):
+                self._pulled[name] = again
+                self._keep_good(trusted.channel, again.documents)
 
     def _adopt(self, name: str, trusted: TrustedChannel, body: bytes, pointed: Pointed) -> State:
         """A candidate that has become the stable release is served from where it is."""

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import logging
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
-from trtops.errors import NotLoadable
+from trtops.errors import NotLoadable, StorageError, TrustError, Unavailable
 from trtops.executor.port import Opening, Tolerance, stamp_of
 from trtops.release import layout, sealing
 from trtops.release.fetch import fetch_proofs
@@ -26,6 +27,9 @@ if TYPE_CHECKING:
     from trtops.release.trust import TrustedChannel
     from trtops.serve.trusting import Trust
     from trtops.spec.engine import Batching, Target
+
+
+log = logging.getLogger(__name__)
 
 
 class Artifacts(Protocol):
@@ -168,6 +172,32 @@ def pull(
     settings = None if secrets is None else secrets.resolve(config, documents)
     opening = Opening(path, sidecar, backend.load, shadowing, stamp)
     return Pulled(release, config, artifact, batching, opening, documents.found, settings)
+
+
+def reopened(pulled: Pulled | None, read: Callable[[str], bytes | None], secrets: Secrets | None) -> Pulled | None:
+    """What runs, with secrets that were sealed anew since it was pulled; None if none was.
+
+    A new password is no new release: nothing is loaded for it. One that is refused leaves what was opened before.
+
+    Args:
+        pulled: what runs; None: nothing.
+        read: reads a document by its name in the registry.
+        secrets: opens them; None: nobody does.
+    """
+    if pulled is None or pulled.settings is None or secrets is None:
+        return None
+    config = pulled.config
+    names = [layout.secret(config.engine, path) for path in sealing.references(config.config)]
+    there = _Recorder(read)
+    try:
+        if all(there.read(name) == pulled.documents.get(name) for name in names):
+            return None
+        settings = secrets.resolve(config, there)
+    except (StorageError, TrustError, Unavailable) as error:
+        log.warning("engine %s: secrets are as they were: %s", config.engine, error)
+        return None
+    log.info("engine %s: secrets were sealed anew, and are opened", config.engine)
+    return replace(pulled, settings=settings, documents={**pulled.documents, **there.found})
 
 
 def _tolerance(evidence: Evidence) -> Tolerance | None:

@@ -218,7 +218,13 @@ def test_a_good_request_with_one_byte_changed_is_read_or_refused(
         optional={
             "id": st.sampled_from(["", "r1", "i" * 1025]),
             "parameters": st.sampled_from(
-                [{}, {"priority": 2, "timeout": 5000}, {"timeout": "soon"}, {"binary_data_output": True}]
+                [
+                    {},
+                    {"priority": 2, "timeout": 5000},
+                    {"timeout": "soon"},
+                    {"binary_data_output": True},
+                    {"routing_key": "k"},
+                ]
             ),
             "outputs": st.sampled_from([[], [{"name": "y"}], [{"name": "z"}], [{"name": "y"}, {"name": "y"}], [1]]),
         },

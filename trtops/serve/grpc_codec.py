@@ -9,7 +9,7 @@ import numpy as np
 from trtops.errors import InputError, Retryable
 from trtops.serve import elements
 from trtops.serve.grpc_messages import field, number_field, packed
-from trtops.serve.oip import Decoded, Document, Given, Output, write_place
+from trtops.serve.oip import Decoded, Document, Given, Output
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -151,7 +151,7 @@ class GrpcCodec:
             if array is None:
                 raise Retryable(f"engine '{self.codec.info.name}' was replaced by one that has no output '{name}'")
             if wanted.place is not None:
-                size = write_place(wanted, wanted.place, array)
+                size = wanted.place.write(name, elements.to_binary(array, wanted.tensor.dtype))
                 parts.append(field(5, self._describe(wanted.tensor, array.shape) + _placed(wanted, size)))
                 tail.append(b"\x32\x00")  # empty: clients count raw contents by outputs
                 continue

@@ -248,8 +248,9 @@ class Codec:
             head = self._learn(about)
             if head is None:
                 return None
-        deadline = now + head.timeout_us / 1e6 if head.timeout_us else None
-        return Decoded(Request(inputs, rows, deadline, head.priority), key, head.wanted)
+        decoded = self.decoded(inputs, rows, head, now)
+        decoded.id = key
+        return decoded
 
     def _learn(self, about: tuple[bytes, bytes]) -> Head | None:
         """What parameters and outputs say that are not known yet; None: it is wrong, or of shared memory."""
@@ -449,7 +450,7 @@ class Codec:
                 )
             opening_of = self._described.get((wanted.tensor.name, array.shape)) or self._describe(wanted.tensor, array)
             if wanted.place is not None:
-                size = write_place(wanted, wanted.place, array)
+                size = wanted.place.write(wanted.tensor.name, elements.to_binary(array, wanted.tensor.dtype))
                 described.append(_IN_PLACE % (opening_of, msgspec.json.encode(wanted.place.region.about.name), size))
             elif wanted.binary:
                 data = elements.to_binary(array, wanted.tensor.dtype)
@@ -472,25 +473,6 @@ class Codec:
             self._described.clear()
         self._described[tensor.name, array.shape] = text
         return text
-
-
-def write_place(wanted: Wanted, place: Place, array: NDArray[np.generic]) -> int:
-    """Write an output to its shared memory.
-
-    Returns:
-        bytes that were written.
-
-    Raises:
-        InputError: it does not fit there.
-    """
-    data = elements.to_binary(array, wanted.tensor.dtype)
-    if len(data) > place.size:
-        raise InputError(
-            f"output '{wanted.tensor.name}' has {len(data)} bytes, its place in shared memory {place.size}",
-            fix="give it a larger place",
-        )
-    place.region.write(place.offset, data)
-    return len(data)
 
 
 def _json_data(tensor: TensorInfo, array: NDArray[np.generic]) -> bytes:

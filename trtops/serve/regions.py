@@ -108,6 +108,23 @@ class Place:
     offset: int
     size: int
 
+    def write(self, output: str, data: bytes) -> int:
+        """Write an output to it.
+
+        Returns:
+            bytes that were written.
+
+        Raises:
+            InputError: it does not fit there, or the region became shorter.
+        """
+        if len(data) > self.size:
+            raise InputError(
+                f"output '{output}' has {len(data)} bytes, its place in shared memory {self.size}",
+                fix="give it a larger place",
+            )
+        self.region.write(self.offset, data)
+        return len(data)
+
 
 class Regions:
     """The regions that are registered. Any thread may call."""

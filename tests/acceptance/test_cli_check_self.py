@@ -246,3 +246,12 @@ def test_a_revision_that_holds_the_change_does_not_judge_it(repo: Repository) ->
     check(repo, "--changed-since", "main", "--policies-from", "HEAD^", code=2)
     check(repo, "--changed-since", "main", "--policies-from", "main", code=1)
     check(repo, "--changed-since", "HEAD^", "--policies-from", "HEAD^", code=0)
+
+
+def test_an_engine_of_elsewhere_takes_no_other_s_name(repo: Repository, tmp_path: Path) -> None:
+    shutil.copytree(repo.engine, tmp_path / "mine")
+    repo.call("check", str(tmp_path / "mine")).says(2, "calls itself tiny, as the one in engines/tiny does")
+    (tmp_path / "link").symlink_to(repo.engine)
+    repo.call("check", str(tmp_path / "link")).says(0)
+    shutil.rmtree(repo.engine)
+    repo.call("check", str(tmp_path / "mine")).says(0)

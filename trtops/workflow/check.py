@@ -157,12 +157,19 @@ def _named_as_folder(root: Path, folder: Path, engine: LoadedEngine) -> None:
     Raises:
         InputError: it does.
     """
-    place = folder.absolute()
-    if place.parent == root.absolute() / ENGINES and place.name != engine.spec.name:
+    place, name = folder.absolute(), engine.spec.name
+    own = root.absolute() / ENGINES / name
+    if place.parent == own.parent and place != own:
         raise InputError(
-            f"the engine in {ENGINES}/{place.name} calls itself {engine.spec.name}",
+            f"the engine in {ENGINES}/{place.name} calls itself {name}",
             where=engine.locate(("metadata", "name")),
             fix=f"write `name: {place.name}`, or rename the folder: waivers and channels go by this name",
+        )
+    if own.is_dir() and not own.samefile(place):
+        raise InputError(
+            f"the engine in {shown(folder)} calls itself {name}, as the one in {ENGINES}/{name} does",
+            where=engine.locate(("metadata", "name")),
+            fix="give it a name of its own: waivers and channels go by this name",
         )
 
 

@@ -121,7 +121,7 @@ def test_rollback_attack_on_a_pointer(scene: Scene) -> None:
         scene.registry.lie(POINTER, scene.registry.past[POINTER][0])
         _refused(agent, "the pointer goes back to generation 1; 2 was seen", stays=2)
         scene.registry.lie(layout.SNAPSHOT, scene.registry.past[layout.SNAPSHOT][0])
-        _refused(agent, "the snapshot goes back to version 1; 2 was seen", stays=2)
+        _refused(agent, f"the snapshot goes back to version {NOW}; {NOW + 1} was seen", stays=2)
 
 
 def test_rollback_attack_on_a_machine_that_was_restarted(scene: Scene) -> None:
@@ -199,7 +199,7 @@ def test_indefinite_freeze_attack(scene: Scene) -> None:
         assert generation(agent) == 2
         assert agent.status()["engines"]["cls"]["status"] == "ready"
         scene.now += DAY
-        _refused(agent, "the snapshot of version 2 has expired", stays=2)
+        _refused(agent, f"the snapshot of version {NOW + 1} has expired", stays=2)
         assert agent.status()["engines"]["cls"]["status"] == "degraded"
         assert agent.not_ready() is None  # expiry never causes an outage
         scene.refresh()
@@ -392,7 +392,9 @@ def test_wrong_software_installation_by_a_genuine_release_of_another_engine(scen
 def test_wrong_software_installation_by_the_snapshot_of_another_environment(scene: Scene) -> None:
     scene.release("one")
     with scene.agent() as agent:
-        scene.registry.lie(layout.SNAPSHOT, _snapshot(scene, scene.signers["refresh"], environment="prod", version=7))
+        scene.registry.lie(
+            layout.SNAPSHOT, _snapshot(scene, scene.signers["refresh"], environment="prod", version=NOW + 7)
+        )
         _refused(agent, "this snapshot is of prod, not of dev", stays=1)
 
 
@@ -620,11 +622,27 @@ def test_a_floor_does_not_fall_by_itself(scene: Scene) -> None:
     assert [str(error) for error in wrong if "went back to generation 1" in str(error)]
 
 
+@pytest.mark.parametrize("body", [None, b"{}", b"elsewhere"])
+def test_a_snapshot_that_was_deleted_or_forged_is_replaced(scene: Scene, body: bytes | None) -> None:
+    """Whoever can write to the registry cannot stop the one who keeps it fresh; services take the next one."""
+    scene.release("one")
+    scene.refresh()
+    if body == b"elsewhere":
+        body = _snapshot(scene, scene.signers["refresh"], environment="prod")
+    with scene.agent() as agent:
+        scene.registry.put(layout.SNAPSHOT, body)
+        until(lambda: agent.status()["engines"]["cls"]["status"] == "degraded")
+        scene.now += 60
+        taken, wrong = refresh_snapshot(scene.registry, scene.keys, "dev", now=int(scene.now), lifetime=DAY)
+        assert (len(wrong), taken.version) == (0 if body is None else 1, NOW + 60)
+        until(lambda: agent.status()["engines"]["cls"]["status"] == "ready")
+
+
 def test_two_snapshots_of_one_version(scene: Scene) -> None:
     scene.release("one")
     trusted = TrustedSnapshot(scene.root, "dev")
     trusted.update(scene.registry.past[layout.SNAPSHOT][-1], NOW)
-    with pytest.raises(TrustError, match="another snapshot of version 1"):
+    with pytest.raises(TrustError, match=f"another snapshot of version {NOW}"):
         trusted.update(_snapshot(scene, scene.signers["refresh"], created=NOW + 1), NOW)
 
 

@@ -23,7 +23,8 @@ def refresh_snapshot(
 ) -> tuple[ChannelSnapshot, tuple[TrustError, ...]]:
     """Take a new snapshot and publish it.
 
-    Nothing in it goes down: a pointer that went back, or that is not trusted, keeps the place that it had.
+    Nothing in it goes down: a pointer that went back, or that is not trusted, keeps the place that it had. A snapshot
+    that was deleted or forged is replaced: its version is never below the clock's seconds, so that services take it.
 
     Args:
         registry: of the environment.
@@ -38,15 +39,16 @@ def refresh_snapshot(
     Raises:
         Conflict: somebody else refreshes now.
         StorageError, Unavailable: the registry.
-        TrustError: the present snapshot is forged, or this home's refresh key is not trusted.
+        TrustError: this home's refresh key is not trusted.
     """
     root = keys.root()
     raw = registry.read(layout.SNAPSHOT)
-    before = _before(raw, root, environment)
-    listed, wrong = _listed(registry, root, environment, before)
+    wrong: list[TrustError] = []
+    before = _before(raw, root, environment, wrong)
+    listed = _listed(registry, root, environment, before, wrong)
     snapshot = ChannelSnapshot(
         environment=environment,
-        version=before.version + 1 if before else 1,
+        version=max(before.version + 1 if before else 1, now),
         root=root.version,
         channels=listed,
         secrets=_secrets(registry, root, before, wrong),
@@ -63,22 +65,28 @@ def refresh_snapshot(
     return snapshot, tuple(wrong)
 
 
-def _before(raw: bytes | None, root: Root, environment: str) -> ChannelSnapshot | None:
+def _before(raw: bytes | None, root: Root, environment: str, wrong: list[TrustError]) -> ChannelSnapshot | None:
+    """The floor to keep to. One that is forged is none, and is told: whoever put it there must not stop all others."""
     if raw is None:
         return None
     try:
         before = verify(raw, ChannelSnapshot, root, where=layout.SNAPSHOT).value
     except Revoked:  # fast-forward: what a stolen key said is no floor
         return None
+    except TrustError as error:
+        wrong.append(error)
+        return None
     if before.environment != environment:
-        raise TrustError(f"this snapshot is of {before.environment}, not of {environment}", where=layout.SNAPSHOT)
+        what = f"this snapshot was of {before.environment}, not of {environment}"
+        wrong.append(TrustError(what, where=layout.SNAPSHOT, fix="look who can write to the registry"))
+        return None
     return before
 
 
 def _listed(
-    registry: Documents, root: Root, environment: str, before: ChannelSnapshot | None
-) -> tuple[dict[str, Listed], list[TrustError]]:
-    listed, wrong = dict(before.channels) if before else {}, list[TrustError]()
+    registry: Documents, root: Root, environment: str, before: ChannelSnapshot | None, wrong: list[TrustError]
+) -> dict[str, Listed]:
+    listed = dict(before.channels) if before else {}
     for channel in channels(registry, environment):
         where = layout.pointer(channel)
         body = registry.read(where)
@@ -96,7 +104,7 @@ def _listed(
             wrong.append(TrustError(what, where=where, fix="look who can write to the registry"))
             continue
         listed[key] = Listed(generation=binding.generation, binding=binding.digest())
-    return listed, wrong
+    return listed
 
 
 def _void(registry: Documents, root: Root, channel: Channel, listed: Listed) -> bool:

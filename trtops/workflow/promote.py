@@ -131,12 +131,11 @@ def _take(workspace: Workspace, registry: Registry, source: str, checked: Checke
     from trtops.release import layout
     from trtops.release.documents import Channel, EngineRelease
     from trtops.release.envelope import verify
-    from trtops.release.fetch import fetch
-    from trtops.release.trust import TrustedChannel
+    from trtops.release.fetch import fetch, opened
 
     name, root = checked.spec.name, workspace.keys.root()
-    trusted = TrustedChannel(root, Channel(engine=name, environment=source))
     try:
+        trusted = opened(registry, root, Channel(engine=name, environment=source), workspace.now())
         fetch(trusted, registry, workspace.now())
     except Unavailable as error:
         fix = f"release it there first: trtops release {name} --env {source}"

@@ -15,15 +15,24 @@ from trtops.executor.process import Child
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from trtops.executor.nursery import Nursery
+
 log = logging.getLogger(__name__)
 
 
 class Crew:
     """Workers by number. One thread uses it, the one that starts the processes."""
 
-    def __init__(self, module: str, epoll: select.epoll) -> None:
-        """Start none. ``module`` is what a worker runs; ``epoll`` watches what comes from them."""
+    def __init__(self, module: str, epoll: select.epoll, nursery: Nursery | None = None) -> None:
+        """Start none.
+
+        Args:
+            module: what a worker runs.
+            epoll: watches what comes from them.
+            nursery: where they are forked; None: each gets an interpreter of its own.
+        """
         self._module = module
+        self._nursery = nursery
         self._epoll = epoll
         self._children: dict[int, Child] = {}
         self._by_fd: dict[int, int] = {}
@@ -57,7 +66,7 @@ class Crew:
         """
         ours, theirs = orders.pair()
         ours.settimeout(0)
-        child = Child(self._module, ours, theirs, {"CUDA_VISIBLE_DEVICES": device} if device else None)
+        child = Child(self._module, ours, theirs, {"CUDA_VISIBLE_DEVICES": device} if device else None, self._nursery)
         self._children[worker] = child
         for fd in (child.socket.fileno(), child.pidfd):
             self._by_fd[fd] = worker

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import logging
 import os
 import signal
 import subprocess
@@ -13,6 +14,10 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     import socket
     from collections.abc import Mapping
+
+    from trtops.executor.nursery import Nursery
+
+log = logging.getLogger(__name__)
 
 _DIE_WITH_PARENT: Final = 1
 """PR_SET_PDEATHSIG, prctl(2). The kernel means the thread that started the child, so that one has to live as long."""
@@ -42,51 +47,85 @@ class Child:
     """
 
     def __init__(
-        self, module: str, ours: socket.socket, theirs: socket.socket, environment: Mapping[str, str] | None = None
+        self,
+        module: str,
+        ours: socket.socket,
+        theirs: socket.socket,
+        environment: Mapping[str, str] | None = None,
+        nursery: Nursery | None = None,
     ) -> None:
-        """Start ``python -m MODULE DESCRIPTOR``.
+        """Start ``python -m MODULE DESCRIPTOR``, or fork it off a nursery.
 
         Args:
             module: its ``__main__`` calls :func:`bind_to_parent`.
             ours: this side's end, kept.
             theirs: the child's end, closed here.
             environment: changes to this process's own.
+            nursery: where it is forked; None, or one that is gone: it gets an interpreter of its own.
 
         Raises:
             OSError: it could not be started; both ends are closed.
         """
         self.socket = ours
+        self._nursery: Nursery | None = None
+        self._process: subprocess.Popen[bytes] | None = None
         try:
             with theirs:
-                self._process = subprocess.Popen(
-                    [sys.executable, "-m", module, str(theirs.fileno())],
-                    stdin=subprocess.DEVNULL,
-                    pass_fds=[theirs.fileno()],
-                    env={**os.environ, **(environment or {})},
-                )
+                self.pid = self._fork(nursery, module, theirs, environment) or self._start(module, theirs, environment)
+            self.pidfd = os.pidfd_open(self.pid)
         except OSError:
             ours.close()
             raise
-        self.pid = self._process.pid
-        self.pidfd = os.pidfd_open(self.pid)
 
     def __repr__(self) -> str:
         """Show the process."""
         return f"Child(pid {self.pid})"
 
+    def _fork(
+        self, nursery: Nursery | None, module: str, theirs: socket.socket, environment: Mapping[str, str] | None
+    ) -> int:
+        if nursery is None:
+            return 0
+        try:
+            pid = nursery.fork(f"{module}.__main__", "trtops-worker", [theirs.fileno()], environment)
+        except OSError as error:
+            log.warning("a worker gets an interpreter of its own: %s", error)
+            return 0
+        self._nursery = nursery
+        return pid
+
+    def _start(self, module: str, theirs: socket.socket, environment: Mapping[str, str] | None) -> int:
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", module, str(theirs.fileno())],
+            stdin=subprocess.DEVNULL,
+            pass_fds=[theirs.fileno()],
+            env={**os.environ, **(environment or {})},
+        )
+        return self._process.pid
+
     def kill(self) -> None:
         """SIGKILL: it may hang, or hold a device. Nothing happens if it has ended."""
-        self._process.kill()
+        with contextlib.suppress(OSError):
+            signal.pidfd_send_signal(self.pidfd, signal.SIGKILL)
 
     def reap(self) -> str:
-        """Take the end of a process that has ended, in words; close what belongs to it."""
-        code = self._process.wait()
-        with contextlib.suppress(OSError):
-            os.close(self.pidfd)
-        self.socket.close()
+        """Take the end of a process that has ended or was killed, in words; close what belongs to it."""
+        try:
+            code = self._process.wait() if self._process is not None else self._bury()
+        except OSError:
+            return "it ended, and nobody knows how"
+        finally:
+            with contextlib.suppress(OSError):
+                os.close(self.pidfd)
+            self.socket.close()
         if code >= 0:
             return f"it ended with exit code {code}"
         try:
             return f"it was killed by {signal.Signals(-code).name}"
         except ValueError:
             return f"it was killed by signal {-code}"
+
+    def _bury(self) -> int:
+        if self._nursery is None:
+            raise ChildProcessError
+        return self._nursery.bury(self.pid)

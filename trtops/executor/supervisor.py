@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from trtops.backend.port import Session
+    from trtops.executor.nursery import Nursery
     from trtops.executor.unit import Action, Unit, Worker
     from trtops.spec.engine import Batching, Execution, Memory, Profile
     from trtops.transport.server import Limits
@@ -60,7 +61,7 @@ class Supervisor:
     (:class:`trtops.executor.remote.RemoteEngines`), never through here.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - each by its name
         self,
         path: Path | str,
         *,
@@ -71,6 +72,7 @@ class Supervisor:
         host_memory: int | None = None,
         device_memory: int | None = None,
         clock: Callable[[], float] = time.monotonic,
+        nursery: Nursery | None = None,
     ) -> None:
         """Listen for clients, and start the thread. Workers come with the engines.
 
@@ -84,6 +86,7 @@ class Supervisor:
             host_memory: bytes that the pools of all engines may take together; None: no bound.
             device_memory: the same of each device's memory.
             clock: monotonic seconds.
+            nursery: where workers are forked; None: each gets an interpreter of its own.
 
         Raises:
             Unavailable: another server listens there.
@@ -105,7 +108,7 @@ class Supervisor:
         self._epoll = select.epoll()
         self._wake = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         self._epoll.register(self._wake, select.EPOLLIN)
-        self._crew = Crew(_MODULE, self._epoll)
+        self._crew = Crew(_MODULE, self._epoll, nursery)
         try:
             self._reception = Reception(self.path, self._page.fd, self._hand_on, self._epoll, clock, limits=limits)
         except TrtopsError:

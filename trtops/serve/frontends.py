@@ -16,6 +16,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from trtops.errors import Unavailable
+from trtops.executor.nursery import Nursery, Offspring
 from trtops.serve import frontend
 from trtops.serve.backstage import (
     Ask,
@@ -78,7 +79,7 @@ class Member:
     number: int
     socket: socket.socket
     channel: Channel | None = None
-    process: asyncio.subprocess.Process | None = None
+    process: asyncio.subprocess.Process | Offspring | None = None
     ready: asyncio.Event = field(default_factory=asyncio.Event)
     meters: Meters = field(default_factory=Meters)
     told: int = 0
@@ -89,7 +90,9 @@ class Member:
 class FrontEnds:
     """All of a server's front ends, on its event loop."""
 
-    def __init__(self, count: int, begin: Begin, desk: Desk, engines: tuple[str, ...]) -> None:
+    def __init__(
+        self, count: int, begin: Begin, desk: Desk, engines: tuple[str, ...], nursery: Nursery | None = None
+    ) -> None:
         """Start none yet.
 
         Args:
@@ -97,7 +100,9 @@ class FrontEnds:
             begin: what each is told first.
             desk: whose health and regions they go by.
             engines: names of all engines of this server, those that do not serve too.
+            nursery: where they are forked; None: each gets an interpreter of its own.
         """
+        self._nursery = nursery
         self._count = count
         self._begin = begin
         self._desk = desk
@@ -111,6 +116,7 @@ class FrontEnds:
         self._asked: dict[int, asyncio.Future[None]] = {}
         self._state = State(0, "starting", {}, ())
         self._failure: Failed | None = None
+        self._failed = asyncio.Event()
 
     def __repr__(self) -> str:
         """Show how many serve."""
@@ -150,12 +156,15 @@ class FrontEnds:
         for member in self._members:
             self._spawn(self._keep(member))
         self._spawn(self._watch())
-        ready = [asyncio.ensure_future(member.ready.wait()) for member in self._members]
-        try:
-            await asyncio.wait_for(asyncio.gather(*ready), _START)
-        except (TimeoutError, asyncio.TimeoutError, asyncio.CancelledError):
+        ready = asyncio.gather(*(member.ready.wait() for member in self._members))
+        failed = asyncio.ensure_future(self._failed.wait())
+        await asyncio.wait((ready, failed), timeout=_START, return_when=asyncio.FIRST_COMPLETED)
+        failed.cancel()
+        if not ready.done():
+            self._stopping = True
+            ready.cancel()
             failure = self._failure or Failed("a front end did not start in time", "look into the server's log")
-            raise Unavailable(f"front ends: {failure.what}", fix=failure.fix) from None
+            raise Unavailable(failure.what, fix=failure.fix)
         return port
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
@@ -198,7 +207,7 @@ class FrontEnds:
         ours, theirs = socket.socketpair()
         with theirs:
             fds = theirs.fileno(), member.socket.fileno()
-            process = await asyncio.create_subprocess_exec(*frontend.command(*fds), pass_fds=fds)
+            process = await self._begin_process(fds)
         member.process, member.channel = process, await Channel.of(ours)
         member.channel.send(self._begin)
         member.channel.send(self._state)
@@ -211,12 +220,22 @@ class FrontEnds:
             await channel.close()
         return await process.wait()
 
+    async def _begin_process(self, fds: tuple[int, int]) -> asyncio.subprocess.Process | Offspring:
+        """Fork it off the nursery; without one, or if that is gone, start an interpreter."""
+        if self._nursery is not None:
+            try:
+                return Offspring(self._nursery, self._nursery.fork(frontend.__name__, "trtops-front", fds))
+            except OSError as error:
+                log.warning("a front end gets an interpreter of its own: %s", error)
+        return await asyncio.create_subprocess_exec(*frontend.command(*fds), pass_fds=fds)
+
     def _hear(self, member: Member, message: FromFrontEnd) -> None:
         if isinstance(message, Listening):
             log.info("front end %d serves", member.number)
             member.ready.set()
         elif isinstance(message, Failed):
             self._failure = message
+            self._failed.set()
             log.error("front end %d: %s", member.number, message.what)
         elif isinstance(message, Taken):
             member.told = max(member.told, message.number)

@@ -41,6 +41,7 @@ from trtops.transport.server import Server as Shared
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from trtops.executor.nursery import Nursery
     from trtops.executor.port import Engines, Loader
     from trtops.registry.port import Registry
     from trtops.serve.inference import Runs
@@ -115,6 +116,7 @@ def run(
     store: Artifacts,
     engines: Engines | None = None,
     output: TextIO | None = None,
+    nursery: Nursery | None = None,
 ) -> int:
     """Serve until SIGTERM or SIGINT; then finish what is in flight.
 
@@ -124,6 +126,7 @@ def run(
         store: where artifacts come from.
         engines: the executor; closed at the end. None: as the settings say.
         output: where the ready line is written; None: standard output.
+        nursery: where workers and front ends are forked; None: each gets an interpreter of its own.
 
     Returns:
         exit code: 0 after an orderly end.
@@ -138,7 +141,7 @@ def run(
         to_json()
     sys.setswitchinterval(SWITCH_INTERVAL)
     meter = ExecutorMeter()
-    home = _home(settings, meter, engines)
+    home = _home(settings, meter, engines, nursery)
     agent = Agent(settings.duty, home.loader, registry, store, Snapshots(settings.state))
     loop = uvloop.new_event_loop()
     try:
@@ -160,6 +163,7 @@ class Home:
         socket: where clients of this host, front ends among them, reach them; None: nowhere.
         supervisor: of workers; None: they run in this process.
         folder: made for the socket.
+        nursery: where processes are forked.
     """
 
     loader: Loader
@@ -168,6 +172,7 @@ class Home:
     supervisor: Supervisor | None = None
     shared: Shared | None = None
     folder: Path | None = None
+    nursery: Nursery | None = None
 
     def close(self, *, drain: float) -> None:
         """Stop. Requests in flight get ``drain`` seconds."""
@@ -182,9 +187,13 @@ class Home:
         self.close(drain=0.0)
         if self.folder is not None:
             shutil.rmtree(self.folder, ignore_errors=True)
+        if self.nursery is not None:
+            self.nursery.close()
 
 
-def _home(settings: ServeSettings, meter: ExecutorMeter, engines: Engines | None) -> Home:
+def _home(
+    settings: ServeSettings, meter: ExecutorMeter, engines: Engines | None, nursery: Nursery | None = None
+) -> Home:
     """Workers of a supervisor, or an executor in this process.
 
     Raises:
@@ -200,7 +209,7 @@ def _home(settings: ServeSettings, meter: ExecutorMeter, engines: Engines | None
         if isolated is None or path is None:
             here = Executor(observer=meter) if engines is None else engines
             shared = Shared(path, Attachment(here)) if path is not None else None
-            return Home(here, here, path, shared=shared, folder=folder)
+            return Home(here, here, path, shared=shared, folder=folder, nursery=nursery)
         supervisor = Supervisor(
             path,
             observer=meter,
@@ -208,8 +217,9 @@ def _home(settings: ServeSettings, meter: ExecutorMeter, engines: Engines | None
             pace=Pace(silence=isolated.hang, run=isolated.hang, settle=isolated.settle),
             host_memory=isolated.host_memory,
             device_memory=isolated.device_memory,
+            nursery=nursery,
         )
-        return Home(supervisor, RemoteEngines(path), path, supervisor, folder=folder)
+        return Home(supervisor, RemoteEngines(path), path, supervisor, folder=folder, nursery=nursery)
     except BaseException:
         if folder is not None:
             shutil.rmtree(folder, ignore_errors=True)
@@ -238,7 +248,7 @@ async def _serve(settings: ServeSettings, home: Home, agent: Agent, meter: Execu
     if home.supervisor is not None:
         server.exposition.more.append(partial(fleet_metrics, home.supervisor))
         agent.parts["workers"] = home.supervisor.overview
-    doors = Doors(server, settings, home.socket)
+    doors = Doors(server, settings, home)
     try:
         ports = await doors.open(settings.duty.engines)
         agent.start()
@@ -267,13 +277,13 @@ async def _serve(settings: ServeSettings, home: Home, agent: Agent, meter: Execu
 class Doors:
     """What a server opens to its clients: ports of its own, or front ends in processes of theirs."""
 
-    def __init__(self, server: HttpServer, settings: ServeSettings, executor: Path | None) -> None:
-        """Open nothing yet. ``executor``: socket where front ends in other processes reach the executor."""
+    def __init__(self, server: HttpServer, settings: ServeSettings, home: Home) -> None:
+        """Open nothing yet. ``home``: where front ends in other processes reach the engines."""
         self._server = server
         self._settings = settings
         self._fronts: FrontEnds | None = None
         self._reserved: socket.socket | None = None
-        self._executor = executor
+        self._home = home
 
     async def open(self, engines: tuple[str, ...]) -> dict[str, int]:
         """Open everything.
@@ -312,8 +322,8 @@ class Doors:
                 raise cannot_listen(error, settings.host, settings.grpc_port) from None
             ports["grpc_port"] = int(self._reserved.getsockname()[1])
             grpc = settings.host, ports["grpc_port"]
-        begin = Begin(str(self._executor), settings.limits, grpc, settings.otel, settings.json_logs)
-        fronts = self._fronts = FrontEnds(settings.front_ends, begin, self._server.desk, engines)
+        begin = Begin(str(self._home.socket), settings.limits, grpc, settings.otel, settings.json_logs)
+        fronts = self._fronts = FrontEnds(settings.front_ends, begin, self._server.desk, engines, self._home.nursery)
         self._server.desk.numbers = fronts.numbers
         self._server.routes.regions_changed = fronts.regions_changed
         self._server.exposition.front_ends = fronts

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
+    from trtops.executor.nursery import Nursery
     from trtops.serve.server import Workers
     from trtops.workflow.workspace import Workspace
 
@@ -83,6 +84,8 @@ def serve(workspace: Workspace, names: Sequence[str], listen: Listen, accepts: S
     from trtops.serve.server import ServeSettings, run
     from trtops.workflow.secrets import identity_of
 
+    workers = _workers(listen)
+    nursery = _nursery(listen)  # before the registry's client has threads
     engines = _released(workspace, names)
     accepted = _accepted(accepts, engines)
     host, port = _address(workspace, engines, listen)
@@ -108,9 +111,20 @@ def serve(workspace: Workspace, names: Sequence[str], listen: Listen, accepts: S
         grpc_control_port=listen.grpc_control_port,
         otel=listen.otel,
         json_logs=listen.json_logs,
-        workers=_workers(listen),
+        workers=workers,
     )
-    return run(settings, registry=workspace.registry(), store=workspace.store)
+    return run(settings, registry=workspace.registry(), store=workspace.store, nursery=nursery)
+
+
+def _nursery(listen: Listen) -> Nursery | None:
+    """Where workers and front ends are forked, with all that they need in memory; None where there are none."""
+    if not listen.isolated and not listen.front_ends:
+        return None
+    import trtops.executor.hosting
+    import trtops.serve.frontend  # noqa: F401 - both are in memory once
+    from trtops.executor.nursery import Nursery
+
+    return Nursery()
 
 
 def _workers(listen: Listen) -> Workers | None:

@@ -192,7 +192,7 @@ def overhead(session: Any, feed: dict[str, Any], expected: float) -> dict[str, f
     output back, waits, and hands out a copy.
     """
     prepared = session.prepare(feed)
-    cudart, context, stream = session._cudart, session._context, session._stream
+    cudart, context, stream = session._cudart, session._context, session._stream.handle
     (view, device, host, size), (_, out, out_device, out_host, out_size) = prepared.sources[0], prepared.results[0]
     array = feed["x"]
     to_device = cudart.cudaMemcpyKind.cudaMemcpyHostToDevice

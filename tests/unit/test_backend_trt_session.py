@@ -44,6 +44,7 @@ def _open(monkeypatch: pytest.MonkeyPatch, cudart: Cudart, engine: Engine, *rest
     monkeypatch.setattr("trtops.backend.cuda_device.runtime", lambda: cudart)
     monkeypatch.setattr("trtops.backend.trt_session.PAGE_LOCKED", PageLocked())
     monkeypatch.setattr(Library, "engine", engine)
+    monkeypatch.setattr("trtops.backend.trt_stream.CORES_TO_SPIN", 1 << 20)
     engine.cudart = cudart
     return TensorRtSession(Library(), *rest)
 

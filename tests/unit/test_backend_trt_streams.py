@@ -34,7 +34,14 @@ PROFILE = Profile.model_validate({"name": "default", "inputs": {"x": SPAN}})
 class Bench:
     """A session with its device, and the table of page-locked memory that it looks at."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, folder: Path, failing: dict[str, int] | None = None) -> None:
+    def __init__(
+        self,
+        monkeypatch: pytest.MonkeyPatch,
+        folder: Path,
+        failing: dict[str, int] | None = None,
+        *,
+        spins: bool = False,
+    ) -> None:
         self.cudart = Cudart(failing, strict=True)
         self.locked = PageLocked()
         self.engine = Engine(1)
@@ -42,6 +49,7 @@ class Bench:
         monkeypatch.setattr("trtops.backend.cuda_device.runtime", lambda: self.cudart)
         monkeypatch.setattr("trtops.backend.trt_session.PAGE_LOCKED", self.locked)
         monkeypatch.setattr(Library, "engine", self.engine)
+        monkeypatch.setattr("trtops.backend.trt_stream.CORES_TO_SPIN", 0 if spins else 1 << 20)
         (folder / "engine").write_bytes(b"engine")
         self.folder = folder
         self.session = self.open()
@@ -274,18 +282,46 @@ def test_a_device_that_is_too_small_is_told_at_load(
 
 
 @pytest.mark.parametrize(
-    ("failing", "kind"),
-    [({"cudaEventSynchronize": 1}, DeviceLost), ({"cudaMemcpyAsync": 1}, DeviceLost)],
+    ("failing", "spins"),
+    [
+        ({"cudaEventSynchronize": 1}, False),
+        ({"cudaEventRecord": 1}, False),
+        ({"cudaStreamSynchronize": 3}, True),  # the first two are of loading
+        ({"cudaMemcpyAsync": 1}, True),
+        ({"cudaMemcpyAsync": 2}, False),
+    ],
 )
 def test_a_lost_device_is_told_apart(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, failing: dict[str, int], kind: type[Exception]
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, failing: dict[str, int], spins: bool
 ) -> None:
-    bench = Bench(monkeypatch, tmp_path, failing)
-    with pytest.raises(kind, match="lost to this process"):
+    bench = Bench(monkeypatch, tmp_path, failing, spins=spins)
+    with pytest.raises(DeviceLost, match="lost to this process"):
         run(bench.session, rows(1))
     assert bench.gone()
     with pytest.raises(Retryable, match="closed"):
         run(bench.session, rows(1))
+
+
+def test_a_thread_that_spins_needs_no_event(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    bench = Bench(monkeypatch, tmp_path, spins=True)
+    assert "spins" in repr(bench.session._stream)
+    assert bench.session.run(rows(1, 2))["y"][:, 0].tolist() == [2, 4]
+    assert run(bench.session, rows(3), rows(4))[:, 0].tolist() == [6, 8]
+    assert bench.cudart.events == 0
+    assert "cudaEventRecord" not in bench.cudart.calls
+    bench.session.close()
+    assert bench.gone()
+
+
+def test_requests_alone_and_batches_take_turns(bench: Bench) -> None:
+    """What the last request ran in counts no more once a batch gave the context another shape."""
+    (session,) = bench.arrange((4,), cuda_graphs=True)
+    for count in (2, 4, 2, 3, 4):
+        numbers = [float(number + 1) for number in range(count)]
+        assert session.run(rows(*numbers))["y"][:, 0].tolist() == [2 * number for number in numbers]
+        assert run(session, rows(*numbers), rows(9))[:, 0].tolist() == [*(2 * number for number in numbers), 18]
+    assert bench.cudart.calls["cudaGraphLaunch"] == 5  # requests of 4 rows, twice; batches of 3 rows, twice, and of 4
+    session.close()
 
 
 def test_an_enqueue_that_is_refused_is_no_loss_of_the_device(bench: Bench) -> None:

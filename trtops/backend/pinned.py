@@ -59,6 +59,11 @@ class PageLocked:
         for address, size in waiting:
             self._register(address, size)
 
+    @property
+    def any(self) -> bool:
+        """Whether anything is registered."""
+        return bool(self._areas[0])
+
     def covers(self, address: int, size: int) -> bool:
         """Whether these bytes are registered, so that the device may read them by itself."""
         starts, ends = self._areas

@@ -39,7 +39,10 @@ class Prepared(NamedTuple):
             return False
         for name, shape, dtype in self.wants:
             array = inputs.get(name)
-            if getattr(array, "shape", None) != shape or getattr(array, "dtype", None) != dtype:
+            if getattr(array, "shape", None) != shape:
+                return False
+            have = getattr(array, "dtype", None)
+            if have is not dtype and have != dtype:
                 return False
         return True
 

@@ -8,7 +8,6 @@ event. Sessions of several streams share the engine's weights and overlap: one c
 from __future__ import annotations
 
 import math
-import os
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from trtops.backend import cuda_device
@@ -21,6 +20,7 @@ from trtops.backend.trt_log import logger, meaning
 from trtops.backend.trt_memory import ALIGNMENT, Buffer
 from trtops.backend.trt_plugins import load_for_session
 from trtops.backend.trt_prepared import Prepared, place
+from trtops.backend.trt_stream import Stream
 from trtops.errors import InputError, NotLoadable, Retryable
 from trtops.tensor import DTYPES
 
@@ -38,8 +38,6 @@ if TYPE_CHECKING:
 _DIRECT = 16 << 10
 """Bytes from which a tensor in page-locked memory is copied by the device itself: below, enqueueing the copy costs the
 host more (about 2 us) than copying the bytes."""
-
-_CORES_TO_SPIN = 8
 
 
 class Parts(NamedTuple):
@@ -83,13 +81,13 @@ class TensorRtSession:
         self._inputs = sidecar.inputs
         self._outputs = sidecar.outputs
         self._buffers: dict[str, Buffer] = {}
-        self._stream: Any = None
-        self._done: Any = None
+        self._stream: Any = None  # trt_stream.Stream, from the moment that it is open
         self._context: Any = None
         self._engine: Any = engine
         self._profile = 0
         self._scratch = (0, 0)
-        self._prepared: Prepared | None = None
+        self._prepared: Prepared | None = None  # what the context of every shape has now
+        self._last: Prepared | None = None  # what the last request ran in: that, or a graph
         self._graphs: dict[tuple[Shape, ...], Prepared] = {}
         self._sizes: tuple[int, ...] = ()
         self._pending: tuple[Prepared, int] | None = None
@@ -164,16 +162,21 @@ class TensorRtSession:
             Retryable: the device failed, or the session is closed; it is not usable any more.
             DeviceLost: the same, and no session of this process is.
         """
-        captured = self._graphs.get(tuple(getattr(inputs.get(info.name), "shape", ()) for info in self._inputs))
-        prepared = captured if captured is not None and captured.fits(inputs) else None
         try:
-            prepared = prepared or self.prepare(inputs)
-            self._copy_in(prepared, [inputs])
+            prepared = self._last
+            if prepared is None or not prepared.fits(inputs):
+                prepared = self._last = self._captured(inputs) or self.prepare(inputs)
+            self._copy_one(prepared, inputs)
             self._start(prepared)
             return self._finish(prepared, prepared.rows)
         except CudaError as error:
             self.close()
             raise lost(error) from error
+
+    def _captured(self, inputs: Arrays) -> Prepared | None:
+        """The graph of these shapes, if one was captured."""
+        captured = self._graphs.get(tuple(getattr(inputs.get(info.name), "shape", ()) for info in self._inputs))
+        return captured if captured is not None and captured.fits(inputs) else None
 
     def enqueue(self, parts: Sequence[Arrays], rows: int) -> None:
         """Start an execution of several requests: see :class:`trtops.backend.port.Gathers`.
@@ -232,7 +235,7 @@ class TensorRtSession:
         if self._context is None:
             raise Retryable("the session is closed")
         self._log.errors = []
-        self._prepared = None
+        self._prepared = self._last = None
         index = tightest(shapes, self._profiles)
         if index is not None and index != self._profile:
             self._select(self._context, index)
@@ -280,6 +283,19 @@ class TensorRtSession:
         rows = wants[0][1][0] if wants and wants[0][1] else 1
         return Prepared(context, graph, rows, tuple(wants), tuple(sources), tuple(results))
 
+    def _copy_one(self, prepared: Prepared, inputs: Arrays) -> None:
+        """Put the inputs of one request, which are of the very shapes, as :meth:`_copy_in` does."""
+        to_device = self._stream.to_device
+        for (name, _, _), (view, device, host, size) in zip(prepared.wants, prepared.sources, strict=True):
+            array = inputs[name]
+            copied = self._buffers[name].copied
+            if copied and size >= _DIRECT and (address := _locked(array, size)):
+                to_device(device, address, size)
+                continue
+            view[...] = array
+            if copied and size:
+                to_device(device, host, size)
+
     def _copy_in(self, prepared: Prepared, parts: Sequence[Arrays]) -> None:
         """Put the inputs of the requests one after the other, and zeros behind them.
 
@@ -293,45 +309,41 @@ class TensorRtSession:
             at = staged = row = 0
             for array in arrays:
                 here = array.nbytes
-                if here >= _DIRECT and array.flags.c_contiguous:
-                    address = array.__array_interface__["data"][0]
-                    if PAGE_LOCKED.covers(address, here):
-                        self._to_device(device + staged, host + staged, at - staged)
-                        self._to_device(device + at, address, here)
-                        staged = at + here
-                        at, row = staged, row + array.shape[0]
-                        continue
+                if here >= _DIRECT and (address := _locked(array, here)):
+                    self._to_device(device + staged, host + staged, at - staged)
+                    self._to_device(device + at, address, here)
+                    staged = at + here
+                    at, row = staged, row + array.shape[0]
+                    continue
                 place(view if view.ndim == 0 else view[row : row + array.shape[0]], [array])
                 at, row = at + here, row + (array.shape[0] if array.ndim else 1)
             self._to_device(device + staged, host + staged, at - staged)
             if at < size:
-                checked(self._cudart, self._cudart.cudaMemsetAsync(device + at, 0, size - at, self._stream))
+                self._stream.zeros(device + at, size - at)
 
     def _to_device(self, device: int, host: int, size: int) -> None:
         if size:
-            kind = self._cudart.cudaMemcpyKind.cudaMemcpyHostToDevice
-            checked(self._cudart, self._cudart.cudaMemcpyAsync(device, host, size, kind, self._stream))
+            self._stream.to_device(device, host, size)
 
     def _start(self, prepared: Prepared) -> None:
-        cudart, stream = self._cudart, self._stream
+        stream = self._stream
         if prepared.graph is not None:
-            checked(cudart, cudart.cudaGraphLaunch(prepared.graph, stream))
+            stream.launch(prepared.graph)
         else:
             self._execute(prepared)
-        checked(cudart, cudart.cudaEventRecord(self._done, stream))
+        stream.mark()
 
     def _execute(self, prepared: Prepared) -> None:
         """Enqueue the execution and the copies of its outputs."""
-        cudart, stream = self._cudart, self._stream
-        if not prepared.context.execute_async_v3(int(stream)):
+        stream = self._stream
+        if not prepared.context.execute_async_v3(stream.number):
             raise CudaError(f"TensorRT did not enqueue: {meaning(self._log.errors)[0]}")
-        kind = cudart.cudaMemcpyKind.cudaMemcpyDeviceToHost
         for _, _, device, host, size in prepared.results:
-            checked(cudart, cudart.cudaMemcpyAsync(host, device, size, kind, stream))
+            stream.to_host(host, device, size)
 
     def _finish(self, prepared: Prepared, rows: int) -> dict[str, NDArray[np.generic]]:
         """Wait. The next execution writes over the page-locked memory, so the caller gets its own."""
-        checked(self._cudart, self._cudart.cudaEventSynchronize(self._done))
+        self._stream.wait()
         if rows == prepared.rows:
             return {name: view.copy() for name, view, *_ in prepared.results}
         return {name: view[:rows].copy() for name, view, *_ in prepared.results}
@@ -347,7 +359,7 @@ class TensorRtSession:
 
         try:
             prepared = self.prepare(inputs)
-            parts = Parts(self._cudart, self._engine, self._context, self._stream, self._profile)
+            parts = Parts(self._cudart, self._engine, self._context, self._stream.handle, self._profile)
             return probe(parts, prepared.sources, prepared.results, self._pairs(inputs), batch=batch, seconds=seconds)
         except CudaError as error:
             self.close()
@@ -361,10 +373,10 @@ class TensorRtSession:
         # Work on the stream reads the buffers, and a context is of its engine: in this order.
         cudart = self._cudart
         if self._stream is not None:
-            cudart.cudaStreamSynchronize(self._stream)
+            self._stream.drain()
         for captured in self._graphs.values():
             cudart.cudaGraphExecDestroy(captured.graph)
-        self._prepared = self._pending = None
+        self._prepared = self._last = self._pending = None
         self._graphs = {}
         self._context = None
         self._engine = None
@@ -374,11 +386,8 @@ class TensorRtSession:
         if self._scratch[0]:
             cudart.cudaFree(self._scratch[0])
         self._scratch = (0, 0)
-        if self._done is not None:
-            cudart.cudaEventDestroy(self._done)
-            self._done = None
         if self._stream is not None:
-            cudart.cudaStreamDestroy(self._stream)
+            self._stream.close()
             self._stream = None
 
     # -- loading -------------------------------------------------------------------------------------------------------
@@ -392,9 +401,7 @@ class TensorRtSession:
         if self._engine is None:
             raise self._refused(artifact, "TensorRT cannot load the engine")
         check_bindings(trt, self._engine, sidecar, artifact)
-        # Not blocked by what others do on the default stream, such as loading the next engine.
-        self._stream = checked(cudart, cudart.cudaStreamCreateWithFlags(cudart.cudaStreamNonBlocking))
-        self._done = checked(cudart, cudart.cudaEventCreateWithFlags(_event_flags(cudart)))
+        self._stream = Stream(cudart)
         self._context = self._engine.create_execution_context()
         if self._context is None:
             raise self._refused(artifact, "TensorRT can make no context of the engine")
@@ -417,7 +424,7 @@ class TensorRtSession:
             size = self._buffers[info.name].size
             self._buffers.pop(info.name).free()
             self._buffers[info.name] = Buffer(cudart, size, "mapped" if kind == "mapped" else "managed")
-        self._prepared = None
+        self._prepared = self._last = None
         self._point(self._context)
         if not sizes:
             return
@@ -444,8 +451,8 @@ class TensorRtSession:
         self._point(context)
         prepared = self._views(context, shapes)
         self._execute(prepared)
-        checked(self._cudart, self._cudart.cudaStreamSynchronize(self._stream))
-        graph = capture(self._cudart, self._stream, lambda: self._execute(prepared))
+        self._stream.synchronize()
+        graph = capture(self._cudart, self._stream.handle, lambda: self._execute(prepared))
         if graph is not None:
             self._graphs[key] = prepared._replace(graph=graph)
 
@@ -473,9 +480,9 @@ class TensorRtSession:
         return sizes
 
     def _select(self, context: Any, index: int) -> None:  # noqa: ANN401 - TensorRT has no types
-        if not context.set_optimization_profile_async(index, int(self._stream)):
+        if not context.set_optimization_profile_async(index, self._stream.number):
             raise CudaError(f"profile {index} cannot be selected: {meaning(self._log.errors)[0]}")
-        checked(self._cudart, self._cudart.cudaStreamSynchronize(self._stream))
+        self._stream.synchronize()
 
     def _set_shapes(self, context: Any, shapes: dict[str, Shape]) -> None:  # noqa: ANN401
         for info in self._inputs:
@@ -485,7 +492,9 @@ class TensorRtSession:
                 raise InputError(what, where=info.name)
 
 
-def _event_flags(cudart: Any) -> int:  # noqa: ANN401 - cuda-python has no types
-    """A thread that waits for the device spins, which is quicker, where there are cores for it; else it sleeps."""
-    flags = int(cudart.cudaEventDisableTiming)
-    return flags if (os.cpu_count() or 1) >= _CORES_TO_SPIN else flags | int(cudart.cudaEventBlockingSync)
+def _locked(array: NDArray[np.generic], size: int) -> int:
+    """Where an array is, if the device may read it from there; 0: it has to be copied."""
+    if not PAGE_LOCKED.any or not array.flags.c_contiguous:
+        return 0
+    address: int = array.__array_interface__["data"][0]
+    return address if PAGE_LOCKED.covers(address, size) else 0

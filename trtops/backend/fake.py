@@ -278,12 +278,17 @@ class FakeSession:
         if cost := self._options.cost_us + self._options.row_cost_us * rows:
             self._sleep(cost / 1e6)
         sums = row_sums(inputs, self._inputs, self._outputs)
-        wrong = self._options.wrong_by
-        return {name: (array + wrong).astype(array.dtype) for name, array in sums.items()} if wrong else sums
+        return _off_by(self._options.wrong_by, sums) if self._options.wrong_by else sums
 
     def close(self) -> None:
         """Run no more. Idempotent."""
         self._closed = True
+
+
+def _off_by(wrong: float, arrays: dict[str, NDArray[np.generic]]) -> dict[str, NDArray[np.generic]]:
+    import numpy as np
+
+    return {name: np.add(array, wrong).astype(array.dtype) for name, array in arrays.items()}
 
 
 def row_sums(

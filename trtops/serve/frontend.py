@@ -121,9 +121,9 @@ class FrontEnd:
 
     async def listen(self, sock: socket.socket) -> None:
         """Serve on a socket that listens, and on gRPC's port."""
-        await self._server.listen_on(sock)
         if self._begin.grpc is not None:
             await self._server.listen_grpc(*self._begin.grpc, control=False)
+        await self._server.listen_on(sock)
 
     async def obey(self, stop: asyncio.Event) -> None:
         """Do what the server says until it says to end, is gone, or ``stop`` is set; then drain."""
@@ -142,6 +142,10 @@ class FrontEnd:
                 break
             self._hear(message)
         stopping.cancel()
+        await self.close(seconds)
+
+    async def close(self, seconds: float) -> None:
+        """Give what is in flight these seconds, say what was counted, hang up."""
         await self._server.close(seconds)
         self._counted(0)
         await self._channel.close()
@@ -175,12 +179,14 @@ async def _main(channel: Channel, sock: socket.socket) -> int:
     assert isinstance(begin, Begin)  # noqa: S101 - the server's first word
     if begin.json_logs:
         to_json()
+    front: FrontEnd | None = None
     try:
         front = FrontEnd(channel, begin)
         await front.listen(sock)
     except TrtopsError as error:
         channel.send(Failed(error.what, error.fix))
-        await channel.close()
+        await (channel.close() if front is None else front.close(0.0))
+        sock.close()
         return error.exit_code
     gc.collect()
     gc.freeze()

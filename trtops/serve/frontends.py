@@ -163,6 +163,7 @@ class FrontEnds:
         if not ready.done():
             self._stopping = True
             ready.cancel()
+            await asyncio.gather(ready, return_exceptions=True)
             failure = self._failure or Failed("a front end did not start in time", "look into the server's log")
             raise Unavailable(failure.what, fix=failure.fix)
         return port
@@ -236,7 +237,8 @@ class FrontEnds:
         elif isinstance(message, Failed):
             self._failure = message
             self._failed.set()
-            log.error("front end %d: %s", member.number, message.what)
+            if member.restarts:  # at the start it is the server's own error
+                log.error("front end %d: %s", member.number, message.what)
         elif isinstance(message, Taken):
             member.told = max(member.told, message.number)
             self._answered(-message.number)

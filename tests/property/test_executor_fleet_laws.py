@@ -312,7 +312,7 @@ def test_who_dies_again_and_again_waits_longer(deaths: int, pause: float) -> Non
     assert one.state == "waiting"
     assert one.at - now == pause
     assert fleet.next_time() == one.at
-    assert fleet.ailing() == {"a": "its worker died (it was killed) and it is being loaded again"}
+    assert fleet.ailing() == {("a", STABLE): "its worker died (it was killed) and it is being loaded again"}
 
 
 def test_signs_of_a_hang() -> None:

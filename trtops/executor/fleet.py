@@ -469,13 +469,14 @@ class Fleet:
         found = [self.units[numbers[0]].info for (_, channel), numbers in self.current.items() if channel == STABLE]
         return tuple(sorted((info for info in found if info is not None), key=lambda info: info.name))
 
-    def ailing(self) -> dict[str, str]:
-        """Engine -> why no unit of it is stable and serves."""
+    def ailing(self) -> dict[tuple[str, str], str]:
+        """Engine and channel -> why no unit of it serves."""
         found = {}
-        for (name, channel), numbers in self.current.items():
+        for place, numbers in self.current.items():
             held = [self.units[number] for number in numbers]
-            if channel == STABLE and all(unit.state != "ready" for unit in held):
-                found[name] = f"its worker died ({held[0].fault}) and it is being loaded again"
+            if all(unit.state != "ready" for unit in held):
+                what = "and is given up" if held[0].state == "failed" else "and it is being loaded again"
+                found[place] = f"its worker died ({held[0].fault}) {what}"
         return found
 
     def routes(self) -> dict[str, list[Seat]]:

@@ -252,5 +252,5 @@ class Channels(Protocol):
             InputError: nothing serves there.
         """
 
-    def ailing(self) -> Mapping[str, str]:
-        """Engine -> why its stable generation does not serve just now. Empty when all do."""
+    def ailing(self) -> Mapping[tuple[str, str], str]:
+        """Engine and channel -> why it does not serve just now. Empty when all do."""

@@ -100,7 +100,7 @@ class Supervisor:
         self._page = Page()
         self._routes: dict[str, Route] = {}
         self._infos: tuple[EngineInfo, ...] = ()
-        self._ailing: dict[str, str] = {}
+        self._ailing: dict[tuple[str, str], str] = {}
         self._beats: dict[int, orders.Beat] = {}
         self._past: dict[tuple[str, int], orders.Compared] = {}
         self._waiting: dict[int, Future[None]] = {}
@@ -206,8 +206,8 @@ class Supervisor:
         """
         self._ask(lambda: self._do(self._fleet.promote(name, channel, self._clock())))
 
-    def ailing(self) -> Mapping[str, str]:
-        """Engine -> why it does not serve just now: its worker died, and the next one is not there yet."""
+    def ailing(self) -> Mapping[tuple[str, str], str]:
+        """Engine and channel -> why it does not serve just now: its worker died, and there is no other yet."""
         return self._ailing
 
     def workers(self) -> tuple[WorkerStatus, ...]:

@@ -199,7 +199,8 @@ class Agent:
         now = self._clock()
         levels = {name: health(state, now, self._duty.grace) for name, state in tuple(self._states.items())}
         ailing = self._engines.ailing() if isinstance(self._engines, Channels) else {}
-        return levels | {name: ("starting", why) for name, why in ailing.items() if name in levels}
+        ill = {name: why for (name, channel), why in ailing.items() if channel == STABLE and name in levels}
+        return levels | {name: ("starting", why) for name, why in ill.items()}
 
     def status(self) -> dict[str, Any]:
         """The state in detail, as a JSON object. Holds no value of any config."""

@@ -177,8 +177,10 @@ class Candidates:
         if state.running is None:
             return {"status": "failed", "reason": state.failure.reason if state.failure else None}
         arm, pulled = state.running, self._pulled.get(name)
+        ill = self._engines.ailing().get((name, arm.channel)) if self._engines is not None else None
         described: dict[str, Any] = {
-            "status": "ready",
+            "status": "failed" if ill else "ready",
+            "reason": ill,
             "channel": arm.channel,
             "generation": state.generation,
             "weight": arm.weight,

@@ -44,9 +44,7 @@ class Examined:
         command = [sys.executable, "-m", "trtops.executor.examine", self.name]
         refused = partial(BackendStatus, backend=self.name, version=None, can_build=False, can_load=False)
         try:
-            done = subprocess.run(
-                command, input=key.encode(), capture_output=True, timeout=_SECONDS, check=False
-            )
+            done = subprocess.run(command, input=key.encode(), capture_output=True, timeout=_SECONDS, check=False)
         except subprocess.TimeoutExpired:
             return refused(reason=f"it did not tell within {_SECONDS:g} s whether it can")
         if done.returncode:

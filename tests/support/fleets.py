@@ -76,7 +76,7 @@ def load(
         version="1.0.0",
         digest=f"digest {generation}",
         backend="fake",
-        batching=Batching(max_batch=8),
+        batching=Batching.model_validate({"max_batch": 8, "queue": {"timeout": "20s"}}),
         instances=1,
         open_session=opening(folder, shadowing, **plays),
         memory=memory,

@@ -654,3 +654,23 @@ def test_answers_come_in_order_whoever_gives_them(executor: Executor) -> None:
     go.set()
     box.wait(3)
     assert box.order == ["first", "second", "third"]
+
+
+def test_close_waits_for_an_answer_that_a_lane_gives_itself() -> None:
+    executor, session, box = Executor(), Session(), Box()
+    load(executor, session)
+    begun, go = threading.Event(), threading.Event()
+
+    def slow(outcome: Any) -> None:
+        begun.set()
+        assert go.wait(LONG)
+        box.of(0)(outcome)
+
+    executor.submit("e", rows(0), slow)
+    assert begun.wait(LONG)
+    closing = threading.Thread(target=lambda: executor.close(drain=LONG))
+    closing.start()
+    time.sleep(0.05)
+    go.set()
+    closing.join(LONG)
+    assert 0 in box.outcomes

@@ -198,7 +198,10 @@ class Clerk:
         self._inbox.put(None)
         if threading.current_thread() is not self._thread:
             self._thread.join(timeout)
-        return not self._thread.is_alive()
+        if self._thread.is_alive() or not self._telling.acquire(timeout=timeout):
+            return False
+        self._telling.release()  # nor does anybody who claimed it
+        return True
 
     def _loop(self) -> None:
         while True:

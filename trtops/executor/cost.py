@@ -6,6 +6,7 @@ the fit follows a device whose clock changes. Five sums are kept, so an observat
 
 from __future__ import annotations
 
+import math
 from typing import Final
 
 _KEEP: Final = 0.9
@@ -79,3 +80,7 @@ class Cost:
     def bound(self, rows: int) -> float:
         """Seconds that a batch of ``rows`` seldom exceeds: the line and three mean absolute deviations."""
         return self.slope * rows + self.ceiling
+
+    def expected(self, rows: int) -> float:
+        """The same; infinity until a batch was seen."""
+        return self.slope * rows + self.ceiling if self.samples else math.inf

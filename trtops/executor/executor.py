@@ -54,11 +54,6 @@ _REOPEN_AFTER = (0.0, 0.2, 1.0)
 """Seconds before each try to open a session again in place of one that died; then the engine is taken out."""
 
 
-def _expected(launch: Launch) -> float:
-    cost = launch.engine.cost
-    return cost.bound(launch.rows) if cost.samples else math.inf
-
-
 class Executor:
     """Runs engines. Implements :class:`trtops.executor.port.Engines`; every method may be called from any thread.
 
@@ -181,12 +176,11 @@ class Executor:
         """
         with self._lock:
             actions = planner.plan(self._state, self._clock())
-            mine = next((act for act in actions if isinstance(act, Launch)), None) if relief is not None else None
-            if mine is not None and relief is not None and relief(_expected(mine)):
-                actions.remove(mine)
+            first, mine = (actions[0] if actions else None), None
+            if relief is not None and isinstance(first, Launch) and relief(first.engine.cost.expected(first.rows)):
+                mine = first
+                del actions[0]
                 self._on_lane[mine.lane] = mine
-            else:
-                mine = None
             self._do(actions)
         if mine is not None:
             self._lanes[mine.lane].run_here(mine)
@@ -289,16 +283,30 @@ class Executor:
             work = BatchAnswer(engine, launch, ran, answer, launch.engine.queued, self._observer)
             for action in overdue:
                 self._expire(action)
-            actions = planner.plan(self._state, now)
-            mine = next((act for act in actions if isinstance(act, Launch) and act.lane == launch.lane), None)
-            if mine is not None:
-                actions.remove(mine)
-                self._on_lane[mine.lane] = mine
+            mine = self._following(launch.lane, now)
             claimed = mine is None and self._clerk.claim()
             if not claimed:
                 self._clerk.put(work)
-            self._do(actions)
+            if self._draining:
+                self._settle()
         return mine, (work if claimed else None)
+
+    def _following(self, lane: int, now: float) -> Launch | None:
+        """Plan after a batch has ended: what runs on its lane next."""
+        state = self._state
+        if not state.ready:
+            until = planner.next_time(state)
+            if until > now:  # nothing waits, as is usual under a light load
+                if until < self._clerk.armed:
+                    self._clerk.arm(until)
+                return None
+        actions = planner.plan(state, now)
+        mine = next((act for act in actions if isinstance(act, Launch) and act.lane == lane), None)
+        if mine is not None:
+            actions.remove(mine)
+            self._on_lane[lane] = mine
+        self._do(actions)
+        return mine
 
     def _bury(self, engine: Engine, lane: int, ran: Ran) -> None:
         """Take a dead session off its lane and open another one beside."""

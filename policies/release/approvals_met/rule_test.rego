@@ -2,7 +2,7 @@ package trtops.release.approvals_met_test
 
 import data.trtops.release.approvals_met
 
-base := {"environment": "prod", "tier": "gold", "action": "release", "authors": ["dev"], "approvals": [{"key": "k1", "valid": true, "over": "sha256:r", "created": 1, "age_seconds": 60}, {"key": "k2", "valid": true, "over": "sha256:r", "created": 1, "age_seconds": 60}], "release": {"identity": "sha256:r"}}
+base := {"environment": "prod", "tier": "gold", "action": "release", "authors": ["dev"], "previous": null, "approvals": [{"key": "k1", "valid": true, "over": "sha256:r", "created": 1, "age_seconds": 60}, {"key": "k2", "valid": true, "over": "sha256:r", "created": 1, "age_seconds": 60}], "release": {"identity": "sha256:r"}}
 
 approvals := {"environments": {"local": {"bronze": {"required": 0, "approvers": []}, "gold": {"required": 0, "approvers": []}}, "default": {"bronze": {"required": 1, "approvers": ["rm"]}, "gold": {"required": 2, "approvers": ["rm", "po"]}}}, "groups": {"rm": [{"key": "k1", "identity": "ann"}, {"key": "k1b", "identity": "ann"}], "po": [{"key": "k2", "identity": "bob"}]}, "max_age_hours": 1}
 
@@ -77,3 +77,28 @@ test_no_table_no_pass if {
 	}
 	found == {["approvals"]}
 }
+
+# An engine that is gold today.
+lowered(patch) := places(object.union({"tier": "bronze", "previous": {"tier": "gold"}, "approvals": [{"key": "k1", "valid": true, "over": "sha256:r", "created": 1, "age_seconds": 60}]}, patch))
+
+test_lower_tier_needs_both if lowered({}) == {["approvals"]}
+
+test_lower_tier_said if {
+	document := object.union(base, {"tier": "bronze", "previous": {"tier": "gold"}, "approvals": []})
+	messages := {finding.message |
+		some finding in approvals_met.findings with input as document with data.approvals as approvals with data.limits as limits
+	}
+	messages == {"0 of 1 approvals", "0 of 2 approvals that tier gold needs, which the engine has today"}
+}
+
+test_lower_tier_met if lowered({"approvals": base.approvals}) == set()
+
+test_rollback_to_a_lower_tier if lowered({"action": "rollback"}) == set()
+
+test_same_tier if places({"previous": {"tier": "gold"}}) == set()
+
+test_tier_of_before_unknown if places({"previous": {"tier": "copper"}}) == {["approvals"]}
+
+test_tier_of_before_missing if places({"previous": {}}) == {["approvals"]}
+
+test_before_is_text if places({"previous": "gold"}) == {["approvals"]}

@@ -11,7 +11,7 @@ from tests.support.builds import engine_spec, linear, plan_for, save
 from trtops.backend.fake import ENVIRONMENT, FakeBackend, FakeOptions, FakeSession, row_sums
 from trtops.backend.port import BuildRequest, Progress, Sidecar
 from trtops.digest import Digest
-from trtops.errors import BuildFailed, InputError, NotLoadable, Retryable
+from trtops.errors import BuildFailed, DeviceLost, InputError, NotLoadable, Retryable
 from trtops.tensor import TensorInfo
 
 if TYPE_CHECKING:
@@ -42,6 +42,7 @@ def _build(backend: FakeBackend, folder: Path) -> Sidecar:
         backend_version=result.backend_version,
         target=plan.target,
         device=result.device,
+        extra=result.extra,
         plan=plan.key,
         model=plan.model,
         artifact=Digest.of_file(folder / "engine"),
@@ -138,3 +139,18 @@ def test_what_was_built_loads(tmp_path: Path) -> None:
     assert session.run({"x": np.ones((2, 4), np.float32)})["y"].tolist() == [[4, 4, 4], [4, 4, 4]]
     with pytest.raises(InputError, match="outside of profile"):
         session.run({"x": np.ones((9, 4), np.float32)})
+
+
+def test_what_an_engine_plays_is_told_at_its_build_and_goes_with_it(tmp_path: Path) -> None:
+    told = FakeOptions.model_validate_json('{"engine": {"wrong_by": 0.5, "fault_run": 3, "fault": "illegal-address"}}')
+    sidecar = _build(FakeBackend(told), tmp_path)
+    slept: list[float] = []
+    here = FakeBackend(FakeOptions(load_seconds=2, cost_us=1e6), sleep=slept.append)
+    session = here.load(tmp_path / "engine", sidecar)
+    ones = {"x": np.ones((1, 4), np.float32)}
+    for _ in range(2):
+        assert session.run(ones)["y"].tolist() == [[4.5, 4.5, 4.5]]
+    assert slept == [2, 1, 1]  # what is told here holds where the engine says nothing
+    with pytest.raises(DeviceLost, match="illegal memory access"):
+        session.run(ones)
+    assert FakeOptions().played_by({}) == FakeOptions()

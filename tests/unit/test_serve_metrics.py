@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import re
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -237,3 +238,29 @@ def test_the_log_as_json(capfd: pytest.CaptureFixture[str]) -> None:
     assert (broken["request"], broken["engine"], broken["level"]) == ("r-18", "sum", "error")
     assert "ValueError: boom" in broken["error"]
     assert np.isfinite(refused["ms"])
+
+
+def test_ranges_for_a_profiler_name_each_stage(monkeypatch: pytest.MonkeyPatch) -> None:
+    import types
+
+    from trtops.executor.ranges import nothing, ranges
+
+    seen: list[tuple[str, str]] = []
+
+    class annotate:  # noqa: N801 - the library's name
+        def __init__(self, name: str, domain: str) -> None:
+            self.name = name
+            seen.append((domain, name))
+
+        def __enter__(self) -> None: ...
+
+        def __exit__(self, *_: object) -> None: ...
+
+    monkeypatch.setitem(sys.modules, "nvtx", types.SimpleNamespace(annotate=annotate))  # type: ignore[misc]  # a module
+    monkeypatch.setenv("TRTOPS_NVTX", "1")
+    everything()
+    assert [name for _, name in seen] == ["sum@3", "copy in", "compute", "copy out"]
+    assert {domain for domain, _ in seen} == {"trtops"}
+    assert ranges({}) is nothing
+    monkeypatch.setitem(sys.modules, "nvtx", None)  # not installed
+    assert ranges({"TRTOPS_NVTX": "1"}) is nothing

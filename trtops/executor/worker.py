@@ -8,12 +8,14 @@ thread of its own, which sleeps in a queue and never polls. A thread that would 
 from __future__ import annotations
 
 import logging
+import os
 import threading
 from dataclasses import dataclass, field
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, cast
 
 from trtops.errors import Retryable, TrtopsError
+from trtops.executor.ranges import nothing, ranges
 from trtops.executor.staging import check_rows, inputs_of, own
 
 if TYPE_CHECKING:
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
     from trtops.backend.port import Gathers
     from trtops.executor.completion import Work
     from trtops.executor.engine import Engine
+    from trtops.executor.ranges import Named
     from trtops.executor.state import Launch, Ticket
 
 log = logging.getLogger(__name__)
@@ -58,12 +61,19 @@ class Ran:
         return self.error is None and not self.alone
 
 
-def run_batch(engine: Engine, lane: int, tickets: tuple[Ticket, ...], rows: int, clock: Callable[[], float]) -> Ran:
-    """Run a batch on the session of a lane. Never raises.
+def run_batch(
+    engine: Engine,
+    lane: int,
+    tickets: tuple[Ticket, ...],
+    rows: int,
+    clock: Callable[[], float],
+    named: Named = nothing,
+) -> Ran:
+    """Run a batch on the session of a lane. Never raises. ``named`` opens a range for a profiler.
 
     A batch that fails together is run again request by request, so that a bad one fails alone; not if the session died.
     """
-    ran = _run_once(engine, lane, tickets, rows, clock)
+    ran = _run_once(engine, lane, tickets, rows, clock, named)
     if ran.error is None or ran.dead or len(tickets) == 1:
         return ran
     log.warning(
@@ -71,7 +81,7 @@ def run_batch(engine: Engine, lane: int, tickets: tuple[Ticket, ...], rows: int,
     )
     for ticket in tickets:
         ticket.offset = 0
-        ran.alone[id(ticket)] = single = _run_once(engine, lane, (ticket,), ticket.rows, clock)
+        ran.alone[id(ticket)] = single = _run_once(engine, lane, (ticket,), ticket.rows, clock, named)
         ran.compute_s += single.compute_s
         if single.dead:
             ran.dead, ran.error = True, single.error
@@ -79,28 +89,35 @@ def run_batch(engine: Engine, lane: int, tickets: tuple[Ticket, ...], rows: int,
     return ran
 
 
-def _run_once(engine: Engine, lane: int, tickets: tuple[Ticket, ...], rows: int, clock: Callable[[], float]) -> Ran:
+def _run_once(
+    engine: Engine, lane: int, tickets: tuple[Ticket, ...], rows: int, clock: Callable[[], float], named: Named
+) -> Ran:
     ran = Ran(whole=len(tickets) == 1 and (rows >= engine.interface.min_rows or not engine.interface.batchable))
     start = clock()
     try:
         session = engine.sessions[lane]
         if engine.gathers and engine.interface.batchable:
-            cast("Gathers", session).enqueue(inputs_of(engine.interface, tickets), rows)
+            with named("copy in"):
+                cast("Gathers", session).enqueue(inputs_of(engine.interface, tickets), rows)
             began = clock()
             ran.gather_s = began - start
-            outputs = cast("Gathers", session).collect()
+            with named("compute"):
+                outputs = cast("Gathers", session).collect()
             whole = rows
         else:
-            inputs = engine.stagings[lane].gather(tickets, rows)
+            with named("copy in"):
+                inputs = engine.stagings[lane].gather(tickets, rows)
             began = clock()
             ran.gather_s = began - start
-            outputs = session.run(inputs)
+            with named("compute"):
+                outputs = session.run(inputs)
             whole = max(rows, engine.interface.min_rows)
         ended = clock()
         ran.compute_s = ended - began
         if not ran.whole:
             check_rows(engine.interface, outputs, whole)
-        ran.outputs = own(outputs)
+        with named("copy out"):
+            ran.outputs = own(outputs)
         ran.copy_out_s = clock() - ended
     except Retryable as error:
         ran.error, ran.dead = error, True
@@ -135,6 +152,7 @@ class Lane:
         self._clock = clock
         self._finished = finished
         self._tell = tell
+        self._named = ranges(os.environ)
         self._inbox: SimpleQueue[Launch | None] = SimpleQueue()
         self._thread = threading.Thread(target=self._loop, name=f"trtops-device-{number}", daemon=True)
         self._thread.start()
@@ -166,7 +184,8 @@ class Lane:
                 following = self._run(following)
 
     def _run(self, launch: Launch) -> Launch | None:
-        ran = run_batch(launch.engine.owner, self.number, launch.tickets, launch.rows, self._clock)
+        with self._named(launch.engine.name):
+            ran = run_batch(launch.engine.owner, self.number, launch.tickets, launch.rows, self._clock, self._named)
         following, work = self._finished(launch, ran)
         if work is not None:
             self._tell(work)

@@ -50,17 +50,15 @@ findings contains {
 }
 
 findings contains {
-	"message": sprintf("%d of %d approvals%s%s", [
-		count(approvers(tier)),
-		required(tier),
-		today(tier),
-		concat("", uncounted(tier)),
-	]),
+	"message": sprintf("%d of %d approvals%s", [given, needed, remarks]),
 	"path": ["approvals"],
 } if {
 	some tier in tiers
-	facts.is_count(required(tier))
-	count(approvers(tier)) < required(tier)
+	needed := required(tier)
+	facts.is_count(needed)
+	given := count(approvers(tier))
+	given < needed
+	remarks := concat("", array.concat([today(tier)], uncounted(tier)))
 }
 
 # Those whose demands hold: the engine's, and the one that the channel has today.

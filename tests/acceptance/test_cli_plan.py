@@ -210,7 +210,7 @@ def test_differences_name_what_moved() -> None:
     other = plan.model_copy(update={"keys": {"release": "other"}, "judge": "opa 2"})
     assert differences(plan, other) == (
         "judge: opa 1 in the plan, opa 2 now",
-        "keys: release k in the plan, release other now",
+        "release key: k in the plan, other now",
     )
     assert differences(plan, plan.model_copy(update={"engines": ()})) == ("a: only in the plan",)
     for change, words in (

@@ -7,17 +7,18 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import subprocess
 import sys
 import sysconfig
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import yaml
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from pathlib import Path
 
 _EXPRESSION = re.compile(r"\$\{\{\s*(.*?)\s*\}\}")
 _STEP_SECONDS = 110
@@ -48,10 +49,12 @@ class Job:
 
     Attributes:
         file: the workflow.
-        remote: bare repository that holds ``refs/pull/1/merge``.
+        remote: bare repository that holds ``ref``.
         folder: where the workspace, the runner's temporary folder and its tools are made.
         contexts: expression -> value, e.g. ``github.base_ref``.
         opa: the binary that ``setup-opa`` puts on PATH.
+        ref: what is checked out: the merge commit of a pull request, or a branch.
+        artifacts: where artifacts that jobs hand to each other are kept.
     """
 
     file: Path
@@ -59,6 +62,8 @@ class Job:
     folder: Path
     contexts: Mapping[str, str]
     opa: Path
+    ref: str = "refs/pull/1/merge"
+    artifacts: Path | None = None
     steps: list[Step] = field(default_factory=list)
 
     @property
@@ -72,6 +77,12 @@ class Job:
     @property
     def summary(self) -> str:
         return (self.folder / "summary.md").read_text(encoding="utf-8")
+
+    @property
+    def outputs(self) -> dict[str, str]:
+        """What steps wrote to ``GITHUB_OUTPUT``, by name."""
+        lines = (self.folder / "output.txt").read_text(encoding="utf-8").splitlines()
+        return dict(line.split("=", 1) for line in lines)
 
     @property
     def succeeded(self) -> bool:
@@ -90,6 +101,7 @@ class Job:
         for folder in (self.temp, self.folder / "bin", self.folder / "home"):
             folder.mkdir(parents=True)
         (self.folder / "summary.md").touch()
+        (self.folder / "output.txt").touch()
         base = {**document.get("env", {}), **body.get("env", {})}
         for step in body["steps"]:
             self.steps.append(self._step(step, base, known))
@@ -124,31 +136,35 @@ class Job:
             return self.succeeded
         match = _EXPRESSION.fullmatch(condition)
         assert match, condition
-        always, _, comparison = match[1].partition(" && ")
-        assert always == "!cancelled()", condition
-        if not comparison:
-            return True
-        left, _, right = comparison.partition(" == ")
-        return known[left] == known[right]
+        terms = match[1].split(" && ")
+        always = terms[0] == "!cancelled()"
+        return (always or self.succeeded) and all(_holds(term, known) for term in terms[always:])
 
     def _action(self, action: str, inputs: dict[str, Any]) -> None:
         if action == "actions/checkout":
-            assert inputs == {"fetch-depth": "0", "persist-credentials": "False"}
+            assert inputs == {"fetch-depth": "0", "persist-credentials": "False"}, "history, and no token left behind"
             self._checkout()
         elif action == "actions/setup-python":
             (self.folder / "bin" / "python3").symlink_to(sys.executable)
         elif action == "open-policy-agent/setup-opa":
             (self.folder / "bin" / "opa").symlink_to(self.opa)
+        elif action == "actions/upload-artifact":
+            if self.artifacts is not None and Path(inputs["path"]).exists():
+                shutil.rmtree(self.artifacts / inputs["name"], ignore_errors=True)  # of an earlier run
+                shutil.copytree(inputs["path"], self.artifacts / inputs["name"])
+        elif action == "actions/download-artifact":
+            assert self.artifacts is not None
+            shutil.copytree(self.artifacts / inputs["name"], inputs["path"])
         else:
-            assert action in {"actions/upload-artifact", "github/codeql-action/upload-sarif"}, action
+            assert action == "github/codeql-action/upload-sarif", action
 
     def _checkout(self) -> None:
-        """All branches with all history, and the merge commit of the pull request."""
+        """All branches with all history, and what the event is about."""
         git(self.folder, "init", "-q", str(self.workspace))
         git(self.workspace, "remote", "add", "origin", str(self.remote))
-        refs = ("+refs/heads/*:refs/remotes/origin/*", "+refs/pull/1/merge:refs/remotes/pull/1/merge")
+        refs = ("+refs/heads/*:refs/remotes/origin/*", f"+{self.ref}:refs/remotes/event")
         git(self.workspace, "fetch", "-q", "--no-tags", "origin", *refs)
-        git(self.workspace, "checkout", "-q", "--detach", "refs/remotes/pull/1/merge")
+        git(self.workspace, "checkout", "-q", "--detach", "refs/remotes/event")
 
     def _environment(self) -> dict[str, str]:
         """As on a runner, without a network: what pip would download is what this test's own environment holds."""
@@ -161,10 +177,11 @@ class Job:
             "CI": "true",
             "GITHUB_ACTIONS": "true",
             "GITHUB_WORKSPACE": str(self.workspace),
-            "GITHUB_BASE_REF": self.contexts["github.base_ref"],
-            "GITHUB_REF": "refs/pull/1/merge",
+            "GITHUB_BASE_REF": self.contexts.get("github.base_ref", ""),
+            "GITHUB_REF": self.ref,
             "GITHUB_SHA": git(self.workspace, "rev-parse", "HEAD"),
             "GITHUB_STEP_SUMMARY": str(self.folder / "summary.md"),
+            "GITHUB_OUTPUT": str(self.folder / "output.txt"),
             "RUNNER_TEMP": str(self.temp),
             "PYTHONPATH": sysconfig.get_paths()["purelib"],
             "PIP_NO_INDEX": "1",
@@ -172,6 +189,11 @@ class Job:
             "PIP_NO_BUILD_ISOLATION": "0",  # pip reads this one the other way round: no isolation
             "PIP_DISABLE_PIP_VERSION_CHECK": "1",
         }
+
+
+def _holds(comparison: str, known: Mapping[str, str]) -> bool:
+    left, _, right = comparison.partition(" == ")
+    return known[left] == (right[1:-1] if right[:1] == "'" else known[right])
 
 
 def _replaced(value: Any, known: Mapping[str, str]) -> str:

@@ -12,6 +12,8 @@ from trtops.release.documents import Weights
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+_KEY_DIGITS = 12
+
 Decision = Literal["allow", "warn", "deny"]
 Build = Literal["reuse", "build", "elsewhere"]
 Move = Literal["keep", "release", "rollout", "blocked", "denied"]
@@ -91,7 +93,7 @@ class Plan(Value):
         commit: of the repository, ``-dirty`` if its tree has changes; None outside of git.
         policies: digest of all that judges.
         judge: name and version of the engine that evaluated them.
-        keys: role -> key id that would sign; None where the key would be made.
+        keys: role -> key id that would sign; None where the key is not here: any trusted one may sign then.
         root: digest of the trusted keys; None where they would be made.
         trtops: version of the tool.
         engines: sorted by name.
@@ -123,10 +125,13 @@ def differences(planned: Plan, now: Plan) -> tuple[str, ...]:
 
 
 def _differences(planned: Plan, now: Plan) -> Iterator[str]:
-    for name in ("environment", "registry", "commit", "policies", "judge", "keys", "root", "trtops"):
+    for name in ("environment", "registry", "commit", "policies", "judge", "root", "trtops"):
         was, found = getattr(planned, name), getattr(now, name)
         if was != found:
             yield f"{name}: {_shown(was)} in the plan, {_shown(found)} now"
+    for role, key in sorted(planned.keys.items()):
+        if key is not None and key != now.keys.get(role):
+            yield f"{role} key: {key[:_KEY_DIGITS]} in the plan, {(now.keys.get(role) or 'none')[:_KEY_DIGITS]} now"
     before, after = {one.engine: one for one in planned.engines}, {one.engine: one for one in now.engines}
     for engine in sorted(before.keys() | after.keys()):
         if engine not in before or engine not in after:
@@ -155,6 +160,4 @@ def _engine(planned: EnginePlan, now: EnginePlan) -> Iterator[str]:
 def _shown(value: object) -> str:
     if isinstance(value, Digest):
         return value.short
-    if isinstance(value, dict):
-        return ", ".join(f"{name} {str(one)[:12]}" for name, one in sorted(value.items()))
     return str(value)

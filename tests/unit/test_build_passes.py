@@ -163,6 +163,29 @@ def test_weights_in_other_files_are_refused(tmp_path: Path) -> None:
         prepare(made.SerializeToString(), tmp_path / "out.onnx", repairs=ALL, profiles=[])
 
 
+def test_convolutions_say_the_shape_of_their_kernel(tmp_path: Path) -> None:
+    weights = {"w": np.ones((2, 3, 5, 4), np.float32), "q": np.ones((2, 2, 3, 1), np.int8), "s": np.float32([1])}
+    nodes = [
+        helper.make_node("Conv", ["x", "w"], ["a"], name="plain"),
+        helper.make_node("DequantizeLinear", ["q", "s"], ["d"]),
+        helper.make_node("Conv", ["a", "d"], ["b"], name="dequantized"),
+        helper.make_node("Conv", ["b", "d"], ["c"], name="told", kernel_shape=[3, 1]),
+        helper.make_node("Conv", ["c", "given"], ["y"], name="computed"),
+    ]
+    inputs = [value("x", ["n", 3, 16, 16]), value("given", [2, 2, 1, 1])]
+    model = model_of(nodes, inputs, [value("y", ["n", 2, 8, 13])], weights)
+    path = tmp_path / "out.onnx"
+    steps = prepare(model.SerializeToString(), path, repairs=["kernel-shapes"], profiles=())
+    assert steps == ("kernel-shapes: 2 convolutions say the shape of their kernel",)
+    found = {
+        node.name: list(attribute.ints)
+        for node in onnx.load(path).graph.node
+        for attribute in node.attribute
+        if attribute.name == "kernel_shape"
+    }
+    assert found == {"plain": [5, 4], "dequantized": [3, 1], "told": [3, 1]}
+
+
 def test_unknown_repair_is_refused(tmp_path: Path) -> None:
     with pytest.raises(BuildFailed, match="no repair 'polish'"):
         prepare(linear().SerializeToString(), tmp_path / "out.onnx", repairs=("polish",), profiles=[])

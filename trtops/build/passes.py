@@ -1,8 +1,9 @@
 """Repairs of an ONNX model before a build. Each is a named step that says in words what it changed.
 
 Why they are needed: PaddlePaddle's exporter names every unknown dimension ``?`` (TensorRT takes equal names for equal
-sizes and refuses the model, or builds nothing), and a dimension that no profile lets vary builds better as a fixed
-one. A repair that finds nothing to do changes no byte and records no step.
+sizes and refuses the model, or builds nothing), a dimension that no profile lets vary builds better as a fixed one,
+and TensorRT 8.6 refuses a convolution of dequantized weights that does not say its kernel's shape. A repair that finds
+nothing to do changes no byte and records no step.
 """
 
 from __future__ import annotations
@@ -171,10 +172,48 @@ def output_shapes(model: Any, profiles: Sequence[Profile]) -> str | None:  # noq
     return "; ".join(changes) or None
 
 
+def kernel_shapes(model: Any, profiles: Sequence[Profile]) -> str | None:  # noqa: ANN401 - onnx is untyped
+    """Write ``kernel_shape`` where convolutions leave it to the shape of their weights, as ONNX allows."""
+    import onnx
+
+    del profiles
+    weights = {tensor.name: tuple(tensor.dims) for tensor in model.graph.initializer}
+    makers = {output: node for node in model.graph.node for output in node.output}
+    count = 0
+    for node in model.graph.node:
+        told = any(attribute.name == "kernel_shape" for attribute in node.attribute)
+        if node.op_type not in _CONVOLUTIONS or told or len(node.input) < 2:  # noqa: PLR2004 - data and weights
+            continue
+        shape = _weight_shape(node.input[1], weights, makers)
+        if shape is not None and len(shape) > 2:  # noqa: PLR2004 - output and input channels
+            node.attribute.append(onnx.helper.make_attribute("kernel_shape", shape[2:]))
+            count += 1
+    return f"{count} convolutions say the shape of their kernel" if count else None
+
+
+_CONVOLUTIONS = frozenset({"Conv", "ConvTranspose"})
+_KEEPING = frozenset({"QuantizeLinear", "DequantizeLinear", "Cast", "Identity"})
+
+
+def _weight_shape(name: str, weights: Mapping[str, tuple[int, ...]], makers: Mapping[str, Any]) -> Any:  # noqa: ANN401
+    """Shape of a constant, seen through what keeps its shape; None if it is none."""
+    seen = set()
+    while name not in weights and name in makers and name not in seen:
+        seen.add(name)
+        node = makers[name]
+        if node.op_type == "Constant":
+            return next((tuple(one.t.dims) for one in node.attribute if one.name == "value"), None)
+        if node.op_type not in _KEEPING:
+            return None
+        name = node.input[0]
+    return weights.get(name)
+
+
 REPAIRS: Mapping[str, Callable[[Any, Sequence[Profile]], str | None]] = {
     "unique-dimension-names": unique_dimension_names,
     "fixed-dimensions": fixed_dimensions,
     "output-shapes": output_shapes,
+    "kernel-shapes": kernel_shapes,
 }
 """Every repair by name: changes a model in place, returns what it changed in words, None for nothing."""
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from trtops.spec.engine import EngineSpec
 
-DEFAULT_REPAIRS = ("unique-dimension-names", "fixed-dimensions", "output-shapes")
+DEFAULT_REPAIRS = ("unique-dimension-names", "fixed-dimensions", "output-shapes", "kernel-shapes")
 """Repairs of every build, in their order (:mod:`trtops.build.passes`)."""
 
 # Fields of the spec that each builder reads. What it does not read cannot change its bytes.

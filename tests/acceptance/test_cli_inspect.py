@@ -56,5 +56,11 @@ def test_what_tensorrt_tells_of_layers() -> None:
         Layer(name="conv + relu", kind="CaskConvolution", precision="Row major linear FP16 format"),
         Layer(name="shape", kind="?"),
     )
+    dynamic = """{"Layers": [{"Name": "conv", "LayerType": "CaskConvolution", "Weights": {"Type": "Half", "Count": 9},
+        "Outputs": [{"Name": "y", "Format/Datatype": "N/A due to dynamic shapes"}]}]}"""
+    assert layers_of(dynamic) == (Layer(name="conv", kind="CaskConvolution", precision="fp16 weights"),)
+    assert layers_of('{"Layers": [{"Name": "conv", "Metadata": "[ONNX Layer: conv]\x1e[ONNX Layer: relu]"}]}') == (
+        Layer(name="conv", kind="?"),
+    )
     assert layers_of('{"Layers": ["conv + relu", "softmax"]}')[1] == Layer(name="softmax", kind="?")
     assert layers_of("no JSON") == ()

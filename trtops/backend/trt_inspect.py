@@ -15,6 +15,9 @@ if TYPE_CHECKING:
 
     from trtops.backend.port import Sidecar
 
+_NOT_KNOWN = "N/A"  # "N/A due to dynamic shapes"
+_WEIGHTS = {"Float": "fp32", "Half": "fp16", "BFloat16": "bf16"}
+
 
 def inspect_engine(trt: Any, artifact: Path, sidecar: Sidecar) -> Inspection:  # noqa: ANN401 - TensorRT has no types
     """Look into an engine whose version and device were checked.
@@ -34,6 +37,8 @@ def inspect_engine(trt: Any, artifact: Path, sidecar: Sidecar) -> Inspection:  #
             f"TensorRT cannot load the engine: {reason}", where=str(artifact), fix=fix or "build it again"
         )
     inspector = engine.create_engine_inspector()
+    if (context := _with_shapes(engine, sidecar)) is not None:
+        inspector.execution_context = context
     told = inspector.get_engine_information(trt.LayerInformationFormat.JSON)
     # 11 has the newer name only; 8.6 the older one only.
     scratch = getattr(engine, "device_memory_size_v2", None)
@@ -42,10 +47,26 @@ def inspect_engine(trt: Any, artifact: Path, sidecar: Sidecar) -> Inspection:  #
     return Inspection(layers=layers_of(told), scratch_bytes=None if scratch is None else int(scratch))
 
 
+def _with_shapes(engine: Any, sidecar: Sidecar) -> Any | None:  # noqa: ANN401 - TensorRT has no types
+    """A context at the optimum of the first profile: without shapes, an inspector tells no formats of dynamic tensors.
+
+    None where the device has no memory for it, or the engine takes no such shapes.
+    """
+    context = engine.create_execution_context()
+    if context is None:
+        return None
+    inputs = sidecar.profiles[0].inputs if sidecar.profiles else {}
+    return context if all(context.set_input_shape(name, limits.opt) for name, limits in inputs.items()) else None
+
+
 def layers_of(told: str) -> tuple[Layer, ...]:
-    """Layers that an inspector's JSON tells: objects where the engine was built with details, else names."""
+    """Layers that an inspector's JSON tells: objects where the engine was built with details, else names.
+
+    8.6 parts the names in a layer's ``Metadata`` by control characters that it does not escape, which strict JSON does
+    not allow.
+    """
     try:
-        listed = json.loads(told).get("Layers", [])
+        listed = json.loads(told, strict=False).get("Layers", [])
     except (ValueError, AttributeError):
         return ()
     return tuple(_layer(layer) for layer in listed)
@@ -54,7 +75,11 @@ def layers_of(told: str) -> tuple[Layer, ...]:
 def _layer(told: Any) -> Layer:  # noqa: ANN401 - JSON of the library
     if not isinstance(told, dict):
         return Layer(name=str(told), kind="?")
-    types = {str(output.get("Format/Datatype", "?")) for output in told.get("Outputs", ()) if isinstance(output, dict)}
+    formats = (output.get("Format/Datatype") for output in told.get("Outputs", ()) if isinstance(output, dict))
+    types = {str(one) for one in formats if one and not str(one).startswith(_NOT_KNOWN)}
+    weights = told.get("Weights")
+    if not types and isinstance(weights, dict) and weights.get("Type"):
+        types = {f"{_WEIGHTS.get(str(weights['Type']), weights['Type'])} weights"}
     return Layer(
         name=str(told.get("Name", "?")), kind=str(told.get("LayerType", "?")), precision=", ".join(sorted(types)) or "?"
     )

@@ -50,6 +50,9 @@ def inspection(sidecar: Sidecar, found: Inspection | None, reason: str | None, s
         for name, count in (("weights", found.weights_bytes), ("scratch memory", found.scratch_bytes))
         if count is not None
     ]
+    if not found.layers:
+        told = f"; {', '.join(memory)}" if memory else ""
+        return f"{written}\nlayers: {sidecar.backend}'s inspector tells of none{told}\n"
     types = Counter(layer.precision for layer in found.layers)
     summary = ", ".join(f"{count} {kind}" for kind, count in types.most_common())
     listed = tuple((str(number), layer.kind, layer.precision, layer.name) for number, layer in enumerate(found.layers))

@@ -26,6 +26,7 @@ READER = Path(__file__).parents[1] / "support" / "trt_api.py"
 SHARED = (
     "trt_network.py",
     "trt_session.py",
+    "trt_stream.py",
     "trt_bindings.py",
     "trt_graph.py",
     "trt_log.py",

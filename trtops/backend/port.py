@@ -158,7 +158,7 @@ class TimesKernels(Protocol):
         """Timings of two caches; where both timed a kernel, those of the first.
 
         Raises:
-            BuildFailed: they are of different versions or devices.
+            BuildFailed: the library does not merge them; says why.
         """
 
 

@@ -118,7 +118,7 @@ class TensorRtBackend:
         """Timings of two caches; where both timed a kernel, those of the first.
 
         Raises:
-            BuildFailed: they are of different versions or devices.
+            BuildFailed: TensorRT does not merge them; says why.
             Unavailable: TensorRT is not here.
         """
         return merge(imported(self.name), one, other)

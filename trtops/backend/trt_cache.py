@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from trtops.backend.trt_log import logger
+from trtops.backend.trt_log import logger, meaning
 from trtops.errors import BuildFailed
 
 
@@ -36,10 +36,14 @@ def merge(trt: Any, one: bytes, other: bytes) -> bytes:  # noqa: ANN401 - Tensor
     """Timings of two caches of the same version and device; where both timed a kernel, those of the first.
 
     Raises:
-        BuildFailed: they are of different versions or devices.
+        BuildFailed: TensorRT does not merge them, with its reason. 8.5 and 8.6 cannot read back the timings of some
+            graphs, their own of the same machine included ("Myelin error from unknown graph").
     """
-    config = trt.Builder(logger(trt)).create_builder_config()
+    log = logger(trt)
+    log.errors = []
+    config = trt.Builder(log).create_builder_config()
     into, more = config.create_timing_cache(one), config.create_timing_cache(other)
     if into is None or more is None or not into.combine(more, False):  # noqa: FBT003 - the binding's own parameter
-        raise BuildFailed("the timing caches are of different versions or devices", fix="remove the older one")
+        what = f"TensorRT {trt.__version__} does not merge two timing caches: {meaning(log.errors)[0]}"
+        raise BuildFailed(what, fix="nothing to do: builds time those kernels again")
     return bytes(memoryview(into.serialize()))

@@ -6,7 +6,8 @@ no key keeps none.
 
 A build starts from the cache as it is then. When it is done, it takes the lock: if nobody wrote in between, its cache
 replaces the old one (it began with all of that); else the two are merged by the library, in a child process, as
-everything that calls it. A cache only saves time: what cannot be read or merged is left out.
+everything that calls it. A cache only saves time: what cannot be read is left out, and where two cannot be merged (8.6
+cannot read back the timings of some graphs), the newer one stays, which at least its own build can use again.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from trtops.digest import Digest, Value, digest_of
-from trtops.errors import StorageError, TrtopsError
+from trtops.errors import BuildFailed, StorageError, TrtopsError
 
 if TYPE_CHECKING:
     from trtops.build.plan import BuildPlan
@@ -98,22 +99,29 @@ class Timings:
             began: what :meth:`fetch` gave it.
 
         Returns:
-            None, or why nothing was kept, in words: a build never fails for its timings.
+            None, or what was lost, in words: a build never fails for its timings.
         """
         import filelock
 
         try:
             made = path.read_bytes()
             with filelock.FileLock(self.store.folder / "locks" / f"timings-{self.key}", timeout=_MERGE_SECONDS):
-                self._replace(made, path, began)
-        except (OSError, ValueError, filelock.Timeout, TrtopsError, subprocess.SubprocessError) as error:
+                return self._replace(made, path, began)
+        except (OSError, ValueError, filelock.Timeout, TrtopsError) as error:
             return f"the timing cache was not kept: {error}"
-        return None
 
-    def _replace(self, made: bytes, path: Path, began: Digest | None) -> None:
-        now = self._trusted()
+    def _replace(self, made: bytes, path: Path, began: Digest | None) -> str | None:
+        """Put a build's cache in the place of what is there; returns what was lost, in words."""
+        now, lost = self._trusted(), None
         if now is not None and now.cache not in {began, Digest.of_bytes(made)}:
-            made = _merged(self.key.partition("-")[0], self.store.read(now.cache, MAX_TIMINGS_BYTES), path)
+            try:
+                made = _merged(self.key.partition("-")[0], self.store.read(now.cache, MAX_TIMINGS_BYTES), path)
+            except BuildFailed as error:
+                lost = f"timings of another build are replaced, not merged: {error.what}"
+        self._publish(made, now)
+        return lost
+
+    def _publish(self, made: bytes, now: Timed | None) -> None:
         digest = self.store.put_bytes(made)
         if now is not None and now.cache == digest:
             return
@@ -142,9 +150,14 @@ class Timings:
 
 
 def timing_key(plan: BuildPlan) -> str | None:
-    """Name of a plan's timing cache; None where its backend times nothing or the spec turns it off."""
+    """Name of a plan's timing cache; None where its backend times nothing or the spec turns it off.
+
+    At optimization level 0 TensorRT takes the first kernel that works and reads no timing cache.
+    """
     backend, device = plan.target.backend, plan.device
     if backend not in _BACKENDS or device is None or not plan.builder.timing_cache:
+        return None
+    if not plan.builder.optimization_level:
         return None
     body = device.model_dump(mode="json", include={"name", "compute_capability", "sm_count", "mig"})
     driver = (device.driver or "").partition(".")[0]
@@ -152,7 +165,11 @@ def timing_key(plan: BuildPlan) -> str | None:
 
 
 def _merged(backend: str, now: bytes, path: Path) -> bytes:
-    """Merge in a child: the library that does it is the one that builds."""
+    """Merge in a child: the library that does it is the one that builds.
+
+    Raises:
+        BuildFailed: it did not; says why.
+    """
     import trtops
 
     other, out = path.with_suffix(".now"), path.with_suffix(".merged")
@@ -160,15 +177,21 @@ def _merged(backend: str, now: bytes, path: Path) -> bytes:
     package = str(Path(trtops.__file__).parent.parent)
     search = os.pathsep.join([package, *filter(None, [os.environ.get("PYTHONPATH")])])
     command = [sys.executable, "-m", "trtops.build.timing", backend, str(path), str(other), str(out)]
-    subprocess.run(
-        command,
-        check=True,
-        timeout=_MERGE_SECONDS,
-        cwd=path.parent,
-        env={**os.environ, "PYTHONPATH": search},
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
+    try:
+        done = subprocess.run(
+            command,
+            check=False,
+            timeout=_MERGE_SECONDS,
+            cwd=path.parent,
+            env={**os.environ, "PYTHONPATH": search},
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+        )
+    except subprocess.TimeoutExpired as error:
+        raise BuildFailed(f"merging them took more than {_MERGE_SECONDS:g} s") from error
+    if done.returncode:
+        said = done.stderr.decode("utf-8", "replace").strip().splitlines()
+        raise BuildFailed(said[-1] if said else f"the merge ended with status {done.returncode}")
     return out.read_bytes()
 
 
@@ -178,10 +201,14 @@ def main(arguments: list[str]) -> int:
     from trtops.backend.select import backend
 
     adapter = backend(arguments[0])
-    if not isinstance(adapter, TimesKernels):
-        return 2
     one, other, out = map(Path, arguments[1:])
-    out.write_bytes(adapter.merge_timings(one.read_bytes(), other.read_bytes()))
+    try:
+        if not isinstance(adapter, TimesKernels):
+            raise BuildFailed(f"{adapter.name} times no kernels")
+        out.write_bytes(adapter.merge_timings(one.read_bytes(), other.read_bytes()))
+    except TrtopsError as error:
+        sys.stderr.write(f"{error.what}\n")
+        return 1
     return 0
 
 

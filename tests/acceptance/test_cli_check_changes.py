@@ -136,6 +136,17 @@ def test_a_shared_overlay_behind_a_link_touches_its_engine(repo: Repository) -> 
     assert subjects(since(repo, code=1)) == ["tiny"]
 
 
+@pytest.mark.parametrize("target", ["nowhere", "/dev/zero", "..", "engine.yaml"])
+def test_a_spec_that_is_a_link_to_no_file_is_not_passed_over(repo: Repository, target: str) -> None:
+    for folder in (repo.engine, repo.root / "engines" / "new"):
+        folder.mkdir(exist_ok=True)
+        (folder / "engine.yaml").unlink(missing_ok=True)
+        (folder / "engine.yaml").symlink_to(target)
+    git(repo.root, "add", "-A")
+    body = since(repo, code=2)
+    assert [error["subject"] for error in body["errors"]] == ["new", "tiny"]
+
+
 def test_links_are_followed_hop_by_hop(repo: Repository) -> None:
     (repo.root / "a").symlink_to("b")
     (repo.root / "b").symlink_to("c")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -95,8 +96,9 @@ class _Merged:
 
 
 def engine_names(root: Path) -> tuple[str, ...]:
-    """Names of the engines under a repository's root, sorted."""
-    return tuple(sorted(path.parent.name for path in (root / ENGINES).glob(f"*/{ENGINE_FILE}")))
+    """Names of the engines under a repository's root, sorted; a spec that is a link to nowhere is one that is wrong."""
+    folders = (root / ENGINES).glob("*")
+    return tuple(sorted(path.name for path in folders if os.path.lexists(path / ENGINE_FILE)))
 
 
 def find_engine(root: Path, name_or_path: str) -> Path:

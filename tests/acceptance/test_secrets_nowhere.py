@@ -82,6 +82,14 @@ def _everything(written: Written) -> None:
         ("status",),
         ("history", "tiny", "--json"),
         ("config", "diff", "tiny", "local", "+local"),
+        ("config", "diff", "tiny", "+local", "local"),
+        ("plan", "tiny", "--out", str(written.repo.root / "tiny.plan")),
+        ("plan", "tiny", "--format", "json"),
+        ("apply", str(written.repo.root / "tiny.plan")),
+        ("approve", "tiny", "--as", "bob"),
+        ("interface", "lock"),
+        ("inspect", "tiny"),
+        ("rollout", "status", "tiny"),
         ("policy", "input", "tiny"),
         ("secret", "audit", "tiny"),
         ("trust", "init"),
@@ -133,7 +141,7 @@ def test_a_sealed_value_stands_nowhere(written: Written) -> None:
     private = identity.read_text().splitlines()[-1]
     assert written.holding(private, but={identity}) == []
     keys = set((repo.home / "keys").glob("*.pem"))
-    assert len(keys) == 5
+    assert len(keys) == 6
     for key in keys:
         assert written.holding(key.read_text().splitlines()[1], but={key}) == []
 
@@ -141,13 +149,17 @@ def test_a_sealed_value_stands_nowhere(written: Written) -> None:
 def test_a_password_in_a_config_is_denied_and_not_repeated(written: Written) -> None:
     """Whoever wrote it there has to change it; reports of a public pull request must not spread it."""
     runtime = written.repo.engine / "runtime.yaml"
+    runtime.write_text(RUNTIME)
+    written.call("ship", "tiny").says(0, "generation 1 signed and published")
     runtime.write_text(RUNTIME.replace('"secret:db/password"', PLAIN))
     _everything(written)
+    assert "generation" not in written.streams[f"apply {written.repo.root / 'tiny.plan'}"]
     assert (
         "secrets_are_references" in written.streams[f"check tiny --output text={written.repo.root / 'report.text'}"]
         or "secrets_are_references" in (written.repo.root / "report.text").read_text()
     )
     assert written.holding(PLAIN, but={runtime}) == []
+    assert "withheld" in written.streams["config diff tiny local +local"]
 
 
 @pytest.mark.parametrize("wrong", [{"path": "other"}, {"environment": "prod"}, {"generation": 2}])

@@ -22,7 +22,10 @@ _FIX = "write ENV for what runs there, ENV@GENERATION for what ran, +ENV for wha
 
 @dataclass(frozen=True)
 class Difference:
-    """One value that differs; None where a side has none. Secrets are references on both sides, never values."""
+    """One value that differs; None where a side has none.
+
+    Secrets are references on both sides; what looks like one and is in clear is withheld.
+    """
 
     path: str
     before: str | None
@@ -43,9 +46,14 @@ def diff(workspace: Workspace, engine: str, before: str, after: str) -> tuple[Di
         TrustError: it is forged.
         Unavailable: the registry is away.
     """
-    one, other = (dict(_leaves(_config(workspace, engine, side).model_dump(mode="json"))) for side in (before, after))
+    from trtops.policy.inputs_secrets import secret_fields, withhold
+
+    sides = [_config(workspace, engine, side).model_dump(mode="json") for side in (before, after)]
+    one, other = (dict(_leaves(plain)) for plain in sides)
+    # What was written in clear by mistake is compared and not shown: a diff is read aloud.
+    shown, shown_other = (dict(_leaves(withhold(plain, secret_fields(plain)))) for plain in sides)
     paths = sorted(path for path in one.keys() | other.keys() if one.get(path) != other.get(path))
-    return tuple(Difference(path, one.get(path), other.get(path)) for path in paths)
+    return tuple(Difference(path, shown.get(path), shown_other.get(path)) for path in paths)
 
 
 def _config(workspace: Workspace, engine: str, side: str) -> RuntimeConfig:

@@ -332,6 +332,28 @@ class TestOperators:
         )
         assert found.facts == ()
 
+    def nms(self, operator: str = "EfficientNMS_TRT") -> Any:
+        """A plugin of TensorRT's own stands in the default domain: its exporters know no other."""
+        outputs = [value("count", ["n", 1], TensorProto.INT32), value("kept", ["n", 10, 4])]
+        nodes = [helper.make_node(operator, ["boxes", "scores"], ["count", "kept"], name="nms")]
+        return model(nodes, [value("boxes", ["n", 9, 4]), value("scores", ["n", 9, 2])], outputs)
+
+    def test_plugins_that_tensorrt_brings_are_known_to_it(self, check: Any) -> None:
+        shapes = profile(boxes=([1, 9, 4], [4, 9, 4], [8, 9, 4]), scores=([1, 9, 2], [4, 9, 2], [8, 9, 2]))
+        rest = {"profiles": [shapes], "memory": {"workspace": "1GiB"}}
+        found = check(self.nms(), targets=[TENSORRT], **rest)
+        assert found.facts == ()
+        assert found.output_shapes["default"]["max"] == {"count": (-1, 1), "kept": (-1, 10, 4)}
+        fact = one(check(self.nms(), targets=[{"backend": "onnxruntime"}, TENSORRT], **rest), "model.custom-operator")
+        assert fact.severity == "warning"
+        assert fact.message == ("the operator EfficientNMS_TRT (node nms) is not ONNX's own; no engine for onnxruntime")
+        for target in ({"backend": "onnxruntime"}, {"backend": "tensorrt_rtx"}):
+            fact = one(check(self.nms(), targets=[target], **rest), "model.unknown-operator")
+            assert (fact.severity, fact.node) == ("error", "nms")
+        assert one(check(self.nms("EfficientNMS"), targets=[TENSORRT], **rest), "model.unknown-operator")
+        named = {"plugins": [{"name": "EfficientNMS"}]}
+        assert check(self.nms("EfficientNMS"), targets=[TENSORRT], builder=named, **rest).facts == ()
+
     def test_an_operator_that_onnx_does_not_have(self, check: Any) -> None:
         proto = model([helper.make_node("Swisch", ["x"], ["y"])], [value("x", ["n", 4])], [value("y", ["n", 4])])
         assert "opset 17 has no operator 'Swisch'" in one(check(proto), "model.unknown-operator").message

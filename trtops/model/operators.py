@@ -7,6 +7,7 @@ import mmap
 from typing import TYPE_CHECKING, Any
 
 from trtops.model.facts import Fact
+from trtops.model.plugins import brings
 from trtops.model.wire import DOUBLE_DATA, FLOAT_DATA, RAW_DATA
 
 if TYPE_CHECKING:
@@ -53,7 +54,8 @@ def operator_facts(spec: EngineSpec, model: OnnxFile) -> Iterator[Fact]:
             continue
         seen.setdefault(key, []).append(node.name or (node.output[0] if node.output else ""))
     for (domain, operator), nodes in seen.items():
-        if domain == "":
+        # A parser looks for a plugin of this name where ONNX has no such operator: also without a domain.
+        if domain == "" and not any(_plugged(spec, target, operator) for target in spec.targets):
             yield _unknown(operator, nodes, opset.get("", 0))
         else:
             yield from _custom(spec, domain, operator, nodes)
@@ -86,7 +88,7 @@ def _custom(spec: EngineSpec, domain: str, operator: str, nodes: list[str]) -> I
     yield Fact(
         code="model.custom-operator",
         severity=severity,
-        message=f"the operator {domain}::{operator} ({_listed(nodes)}) is not ONNX's own; "
+        message=f"the operator {f'{domain}::' if domain else ''}{operator} ({_listed(nodes)}) is not ONNX's own; "
         f"no engine for {', '.join(refusing)}",
         path=("builder", "plugins"),
         node=nodes[0],
@@ -98,9 +100,15 @@ def _custom(spec: EngineSpec, domain: str, operator: str, nodes: list[str]) -> I
 def _takes(spec: EngineSpec, target: Target, domain: str, operator: str) -> bool:
     if target.backend == "onnxruntime":
         return domain in _ONNXRUNTIME_DOMAINS
-    if target.backend == "fake":
-        return True
-    return any(plugin.name == operator or plugin.library for plugin in spec.builder.plugins)
+    return target.backend == "fake" or _plugged(spec, target, operator)
+
+
+def _plugged(spec: EngineSpec, target: Target, operator: str) -> bool:
+    """Whether a target's backend has a plugin of this name, or the spec names one."""
+    if not target.backend.startswith("tensorrt"):
+        return False
+    named = any(plugin.name == operator or plugin.library for plugin in spec.builder.plugins)
+    return named or brings(target.backend, operator)
 
 
 def _listed(nodes: list[str]) -> str:

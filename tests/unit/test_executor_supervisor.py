@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from tests.support.fleets import LONG, ONES, Callers, load, opening, share, until
-from trtops.errors import InputError, NotLoadable, Retryable, Unavailable
+from trtops.errors import DeadlineExceeded, InputError, NotLoadable, Retryable, Unavailable
 from trtops.executor.port import Request, Tolerance
 from trtops.executor.remote import RemoteEngines
 from trtops.executor.supervisor import Supervisor
@@ -310,7 +310,7 @@ def test_a_shadow_gets_copies_and_differences_are_counted(
         until(lambda: _compared(supervisor, "other") >= 50)
         counts = unit(supervisor, channel="other").shadow
         assert counts is not None
-        assert counts.differing == counts.compared
+        assert counts.compared <= counts.differing <= counts.compared + 1  # counted one after the other
         assert counts.worst > 1000
         os.kill(pid(supervisor, channel="other"), signal.SIGKILL)  # nobody notices
         until(lambda: unit(supervisor, channel="other").restarts == 1)
@@ -490,3 +490,30 @@ def test_a_supervisor_that_is_killed_leaves_no_process_behind(tmp_path: Path, *,
             until(lambda: gone(worker))
         finally:
             process.kill()
+
+
+def test_who_comes_to_a_worker_that_let_go_is_told_to_come_again(supervisor: Supervisor, tmp_path: Path) -> None:
+    load(supervisor, tmp_path, 1)
+    load(supervisor, tmp_path, 1, name="other", cost_us=3e6)  # keeps its worker while it drains
+    number = unit(supervisor, "other").worker
+    with Client(supervisor.path, slots=2, worker=number) as client:
+        slow = client.submit("other", ONES, 2)
+        supervisor.unload("other")
+        until(lambda: "engine other is served by another worker now" in _told(client, "other"))
+        with pytest.raises(InputError, match="no engine 'e' is loaded"):
+            client.infer("e", ONES, 2)
+        assert client.wait(slow).error is None
+    until(lambda: number not in {worker.number for worker in supervisor.workers()})
+    with pytest.raises(Unavailable, match=f"worker {number} does not serve any more"):
+        Client(supervisor.path, slots=1, worker=number)
+
+
+def _told(client: Client, name: str) -> str:
+    """What a request is told that may be sent again; "" while it only takes too long."""
+    try:
+        client.infer(name, ONES, 2, deadline=time.monotonic() + 0.05)
+    except DeadlineExceeded:
+        return ""
+    except Retryable as error:
+        return str(error)
+    return "it was served"

@@ -152,6 +152,7 @@ class Host:
         if isinstance(order, Load):
             threading.Thread(target=self._load, args=(order,), name="trtops-load", daemon=True).start()
         elif isinstance(order, Unload):
+            self._shadows.left(order.name)
             with contextlib.suppress(TrtopsError):  # it is not there: it failed meanwhile
                 self._executor.unload(order.name)
         elif isinstance(order, Adopt) and beside is not None:
@@ -189,6 +190,7 @@ class Host:
             memory=parts.memory,
             execution=parts.execution,
         )
+        self._shadows.came(order.name)
         now = [budget.used for budget in self._executor.budgets]
         info = next(info for info in self._executor.engines() if info.name == order.name)
         return Loaded(

@@ -12,7 +12,7 @@ import os
 import socket
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
@@ -21,6 +21,9 @@ from trtops.errors import NotLoadable
 from trtops.executor.observer import BatchReport
 from trtops.spec.engine import Batching, Execution, Memory, Profile
 from trtops.tensor import TensorInfo
+
+if TYPE_CHECKING:
+    from trtops.executor.unit import Charge
 
 PACKET: Final = 1 << 20
 """Bytes of a packet at most."""
@@ -259,6 +262,25 @@ class Parts:
     profiles: tuple[Profile, ...]
     memory: Memory | None
     execution: Execution | None
+
+
+def load_order(number: int, charge: Charge) -> Load:
+    """The order to load a charge; ``number`` comes back with the answer."""
+    return Load(
+        number=number,
+        name=charge.name,
+        generation=charge.generation,
+        version=charge.version,
+        digest=charge.digest,
+        backend=charge.backend,
+        instances=charge.instances,
+        path=str(charge.path),
+        sidecar=charge.sidecar.model_dump_json().encode(),
+        batching=charge.batching.model_dump_json().encode(),
+        profiles=tuple(profile.model_dump_json().encode() for profile in charge.profiles),
+        memory=None if charge.memory is None else charge.memory.model_dump_json().encode(),
+        execution=None if charge.execution is None else charge.execution.model_dump_json().encode(),
+    )
 
 
 def parts_of(order: Load) -> Parts:

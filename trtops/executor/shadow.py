@@ -14,7 +14,7 @@ from functools import partial
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Final
 
-from trtops.errors import InputError, Overloaded, TrtopsError
+from trtops.errors import InputError, Overloaded, Retryable, TrtopsError
 from trtops.executor.orders import Compared
 from trtops.executor.port import Outcome
 from trtops.transport.client import Client
@@ -64,6 +64,7 @@ class Shadows:
         self._mirrors: dict[str, _Mirror] = {}
         self._comparers: dict[str, _Comparer] = {}
         self._past: dict[tuple[str, int], Compared] = {}
+        self._left: set[str] = set()
 
     def submit(
         self,
@@ -86,7 +87,22 @@ class Shadows:
             expected = {name[1:]: array for name, array in inputs.items() if name.startswith(EXPECTED)}
             inputs = {name: array for name, array in inputs.items() if not name.startswith(EXPECTED)}
             done = partial(self._comparers[engine].take, expected, done)
-        return self._inner.submit(engine, inputs, rows, deadline, priority, done)
+        try:
+            return self._inner.submit(engine, inputs, rows, deadline, priority, done)
+        except InputError as error:
+            if engine not in self._left:
+                raise
+            # Its sender looked at the routes before they changed, and comes after this worker was told to let go.
+            what = f"engine {engine} is served by another worker now"
+            raise Retryable(what, fix="send the request again") from error
+
+    def came(self, engine: str) -> None:
+        """An engine is served here."""
+        self._left.discard(engine)
+
+    def left(self, engine: str) -> None:
+        """An engine is not served here any more."""
+        self._left.add(engine)
 
     def start(self, *, relief: Callable[[float], bool] | None = None) -> None:
         """Start what was queued."""
@@ -258,11 +274,11 @@ class _Comparer:
         if answer.error is not None:
             self._failed += 1
             return
-        self._compared += 1
         outputs = next((info.outputs for info in self._engines() if info.name == self._order.name), ())
         same, excess = agree(outputs, expected, answer.outputs, self._order)
-        self._differing += not same
         self._worst = max(self._worst, excess)
+        self._differing += not same
+        self._compared += 1
 
     def counts(self) -> Compared:
         return Compared(

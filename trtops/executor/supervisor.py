@@ -14,7 +14,7 @@ import select
 import socket
 import threading
 import time
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
 from pathlib import Path
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
     from trtops.backend.port import Session
     from trtops.executor.nursery import Nursery
-    from trtops.executor.unit import Action, Unit, Worker
+    from trtops.executor.unit import Action, Worker
     from trtops.spec.engine import Batching, Execution, Memory, Profile
     from trtops.transport.server import Limits
 
@@ -256,11 +256,10 @@ class Supervisor:
         self._calls.put((call, future))
         with contextlib.suppress(OSError):
             os.eventfd_write(self._wake, 1)
-        while True:
-            with contextlib.suppress(TimeoutError):
-                return future.result(0.5)
+        while not wait([future], 0.5).done:
             if not self._thread.is_alive() and not future.done():
                 raise Unavailable("the supervisor is closed")
+        return future.result()
 
     # -- the thread ----------------------------------------------------------------------------------------------------
 
@@ -323,7 +322,7 @@ class Supervisor:
             elif isinstance(action, unit.Spawn):
                 self._spawn(action)
             elif isinstance(action, unit.Load):
-                self._crew.send(action.worker, _load_order(self._fleet.units[action.unit]))
+                self._crew.send(action.worker, orders.load_order(action.unit, self._fleet.units[action.unit].charge))
                 self._compare(action)
             elif isinstance(action, unit.Unload):
                 self._crew.send(action.worker, orders.Unload(action.name))
@@ -387,8 +386,12 @@ class Supervisor:
 
     def _news(self, worker: int, fd: int) -> None:
         ended = self._crew.ended(worker, fd)
-        for news in self._crew.listen(worker):
-            self._heard(worker, news)
+        try:
+            for news in self._crew.listen(worker):
+                self._heard(worker, news)
+        except Exception:
+            log.exception("what worker %d says cannot be heard", worker)
+            self._crew.kill(worker, "what it says cannot be heard")
         if ended:
             self._buried(worker)
 
@@ -479,22 +482,3 @@ class Supervisor:
     def _stable(self, worker: Worker) -> int:
         held = [self._fleet.units[number] for number in worker.units]
         return sum(one.state == "ready" and one.charge.channel == STABLE for one in held)
-
-
-def _load_order(one: Unit) -> orders.Load:
-    charge = one.charge
-    return orders.Load(
-        number=one.number,
-        name=charge.name,
-        generation=charge.generation,
-        version=charge.version,
-        digest=charge.digest,
-        backend=charge.backend,
-        instances=charge.instances,
-        path=str(charge.path),
-        sidecar=charge.sidecar.model_dump_json().encode(),
-        batching=charge.batching.model_dump_json().encode(),
-        profiles=tuple(profile.model_dump_json().encode() for profile in charge.profiles),
-        memory=None if charge.memory is None else charge.memory.model_dump_json().encode(),
-        execution=None if charge.execution is None else charge.execution.model_dump_json().encode(),
-    )

@@ -9,6 +9,7 @@ from __future__ import annotations
 import array
 import contextlib
 import logging
+import os
 import select
 import socket
 import struct
@@ -81,6 +82,7 @@ class Reception:
         self._limits = limits or Limits()
         self._socket = listen(path, self._limits.mode)
         self._epoll.register(self._socket, select.EPOLLIN)
+        self._spare = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
         self._greeting: dict[int, tuple[socket.socket, float]] = {}
         self._looking: dict[int, socket.socket] = {}
         self._catalogue = encode(Catalogue(0, msgspec.Raw(b"[]")))
@@ -126,6 +128,7 @@ class Reception:
         if self._socket.fileno() >= 0:
             self._epoll.unregister(self._socket)
             self._socket.close()
+            os.close(self._spare)
             with contextlib.suppress(OSError):
                 self.path.unlink()
 
@@ -134,9 +137,11 @@ class Reception:
     def _accept(self) -> None:
         try:
             sock, _ = self._socket.accept()
+        except BlockingIOError:
+            return
         except OSError as error:
-            if not isinstance(error, BlockingIOError):
-                log.warning("a client could not be accepted: %s", error)
+            log.warning("a client could not be accepted: %s", error)
+            self._turn_away()
             return
         sock.settimeout(0)
         credentials = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
@@ -149,6 +154,13 @@ class Reception:
             self._refuse(fd, sock, Unavailable(f"user {uid} may not use this executor"))
         elif len(self._greeting) > self._limits.clients:
             self._refuse(fd, sock, Unavailable("too many clients connect at once"))
+
+    def _turn_away(self) -> None:
+        """With no descriptor left, take the next client and hang up on it; else epoll would report it for ever."""
+        os.close(self._spare)
+        with contextlib.suppress(OSError):
+            self._socket.accept()[0].close()
+        self._spare = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
 
     def _greet(self, fd: int) -> None:
         """A new client says what it wants. A hello is only looked at: it is for the worker."""

@@ -15,15 +15,23 @@ import pytest
 
 from tests.acceptance.test_release_nacos import _generation, _release
 from tests.support.nacos_server import password_of
-from tests.support.releases import CHANNEL, NOW
+from tests.support.releases import CHANNEL, NOW, bundle, has_all
 from tests.support.tcp_proxy import Proxy
-from trtops.errors import Conflict, StorageError, TrtopsError, Unavailable
+from trtops.errors import Conflict, Revoked, StorageError, TrtopsError, Unavailable
 from trtops.registry.nacos.http import Credentials
 from trtops.registry.nacos.place import Place
 from trtops.registry.nacos.registry import NacosRegistry
-from trtops.release.fetch import history
-from trtops.release.keys import KeyStore
-from trtops.release.publish import rollback
+from trtops.release import layout
+from trtops.release.envelope import sign
+from trtops.release.fetch import fetch, history
+from trtops.release.keys import KeyRing, KeyStore, Signer
+from trtops.release.lineage import without_key
+from trtops.release.publish import publish, rollback
+from trtops.release.refresh import refresh_snapshot
+from trtops.release.root import ALL_ROLES, Role, root_of
+from trtops.release.trust import TrustedChannel
+from trtops.serve.snapshot import Snapshots
+from trtops.serve.trusting import Trust
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -195,6 +203,45 @@ def test_a_network_slower_than_the_timeout_is_told(nacos: NacosServer, registry:
         error = _fails(lambda: _release(slow, tmp_path, "engine 2", now=NOW + 1), Unavailable)
     assert "did not answer within 0.5 s" in str(error)
     assert _generation(registry, tmp_path) == 1
+
+
+def test_root_and_snapshot_are_followed_with_the_rights_of_a_service(
+    nacos: NacosServer, registry: NacosRegistry, tmp_path: Path
+) -> None:
+    """A key is revoked on the publisher's side; a service follows over Nacos, and keeps it with the server away."""
+    signers: dict[Role, Signer] = {role: Signer.generate() for role in ALL_ROLES}
+    given = root_of({role: one.public for role, one in signers.items()})
+    parts = bundle(KeyRing(signers, given), artifact="engine 1", created=NOW)
+    publish(registry, KeyRing(signers, given), CHANNEL, parts, now=NOW, lifetime=60, has_artifact=has_all)
+    refresh_snapshot(registry, KeyRing(signers, given), CHANNEL.environment, now=NOW, lifetime=3600)
+    stolen, signers["channel"] = signers["channel"], Signer.generate()
+    root = without_key(given, stolen.key_id, instead={"channel": signers["channel"].public})
+    with closing(nacos.registry(CHANNEL.environment, "service", timeout=TIMEOUT)) as service:
+        trust = Trust(given, CHANNEL.environment, Snapshots(tmp_path))
+        trust.follow(service, NOW + 61)
+        assert trust.snapshot is not None
+        assert TrustedChannel(trust.root, CHANNEL, snapshot=trust.snapshot).update_pointer(
+            service.read(layout.pointer(CHANNEL)), NOW + 61
+        )  # the pointer alone would have expired
+        registry.create(layout.root(2), sign(root, [signers["root"]]))
+        trust.follow(service, NOW + 62)
+        with pytest.raises(Revoked):
+            TrustedChannel(trust.root, CHANNEL, snapshot=trust.snapshot).update_pointer(
+                service.read(layout.pointer(CHANNEL)), NOW + 62
+            )
+        keys = KeyRing(signers, root)
+        publish(registry, keys, CHANNEL, parts, now=NOW + 63, lifetime=60, has_artifact=has_all)
+        refresh_snapshot(registry, keys, CHANNEL.environment, now=NOW + 64, lifetime=3600)
+        trust.follow(service, NOW + 65)
+        fetch(TrustedChannel(trust.root, CHANNEL, snapshot=trust.snapshot), service, NOW + 65)
+    nacos.freeze()
+    try:
+        with closing(nacos.registry(CHANNEL.environment, "service", timeout=TIMEOUT)) as service:
+            again = Trust(given, CHANNEL.environment, Snapshots(tmp_path))
+            _fails(lambda: again.follow(service, NOW + 66), Unavailable)
+            assert again.root == root
+    finally:
+        nacos.resume()
 
 
 @pytest.mark.parametrize("delay", [0.0, 0.3])

@@ -77,7 +77,7 @@ def test_a_full_disk_keeps_the_old_document(tmp_path: Path, monkeypatch: pytest.
 
     class Full:
         def __getattr__(self, name: str) -> Any:
-            return full if name == "write" else getattr(self._file, name)
+            return full if name in {"write", "writelines"} else getattr(self._file, name)
 
         def __init__(self, file: Any) -> None:
             self._file = file

@@ -93,6 +93,30 @@ def test_reads_what_was_written_at_once(registry: Registry) -> None:
         assert registry.read("channels/cls/stable") == body
 
 
+def test_remove_takes_what_was_looked_at_and_nothing_else(registry: Registry) -> None:
+    registry.create("a/b", b"one")
+    registry.create("a/c", b"two")
+    with pytest.raises(Conflict, match="another document"):
+        registry.remove("a/b", b"two")
+    assert registry.read("a/b") == b"one"
+    assert registry.remove("a/b", b"one") is True
+    assert registry.read("a/b") is None
+    assert registry.names() == ("a/c",)
+    assert registry.remove("a/b", b"one") is False
+    assert registry.create("a/b", b"three") is True
+    assert registry.read("a/b") == b"three"
+
+
+def test_a_watch_hears_of_a_removal(registry: Registry) -> None:
+    registry.create("a/b", b"one")
+    heard = Heard()
+    watch = registry.watch("a/b", heard)
+    heard.until(b"one")
+    registry.remove("a/b", b"one")
+    heard.until(None)
+    watch.close()
+
+
 def test_what_is_not_there_reads_as_none(registry: Registry) -> None:
     assert registry.read("channels/cls/stable") is None
     registry.create("channels/cls", b"a")

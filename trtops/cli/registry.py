@@ -1,4 +1,4 @@
-"""Commands on the registry: refresh, init."""
+"""Commands on the registry: refresh, prune, init."""
 
 from __future__ import annotations
 
@@ -10,13 +10,14 @@ from trtops.cli.guard import guarded, say
 from trtops.cli.options import EnvironmentOption
 from trtops.cli.start import style, workspace
 
-registry_app = typer.Typer(help="The registry: refresh, init.", no_args_is_help=True, rich_markup_mode=None)
+registry_app = typer.Typer(help="The registry: refresh, prune, init.", no_args_is_help=True, rich_markup_mode=None)
 init_app = typer.Typer(help="Set a registry up.", no_args_is_help=True, rich_markup_mode=None)
 
 
 def register(app: typer.Typer) -> None:
     """Add the groups of this module."""
     registry_app.command()(refresh)
+    registry_app.command()(prune)
     init_app.command("nacos")(init_nacos)
     init_app.callback()(_init)
     registry_app.add_typer(init_app, name="init")
@@ -56,6 +57,40 @@ def refresh(
     for problem in done.problems:
         complain(problem)
     return 2 if done.problems else 0
+
+
+@guarded
+def prune(
+    environment: EnvironmentOption = None,
+    yes: Annotated[bool, typer.Option("--yes", help="Remove them; without, only look.")] = False,
+    after: Annotated[
+        float, typer.Option("--after", metavar="HOURS", help="Only what a look so long ago had found already.", min=0)
+    ] = 24.0,
+) -> int:
+    """Remove documents that nothing leads to.
+
+    Of publishers that lost a race, or died before the pointer. What belongs to any generation is kept, and so are
+    approvals and secrets. A look is remembered: what was found so only now may be of somebody who publishes right now.
+    """
+    from trtops.report import text
+    from trtops.report.numbers import instant
+    from trtops.report.rows import Table
+    from trtops.workflow.prune import prune as run
+
+    with workspace({"environment": environment}, quiet=True) as here:
+        found = run(here, after_hours=after, remove=yes)
+        where = here.environment
+    if not found:
+        say(f"everything in {where} belongs to a release\n")
+        return 0
+    states = {
+        (True, True): "removed",
+        (True, False): "would be removed: --yes",
+        (False, False): f"kept for {after:g} h",
+    }
+    rows = tuple((one.name, instant(one.since), states[one.ripe, one.removed]) for one in found)
+    say(text.table(Table(("document", "seen since", "state"), rows), style()))
+    return 0
 
 
 @guarded

@@ -100,6 +100,19 @@ class FileRegistry:
                 raise Conflict("the document was changed by somebody else", where=str(self._path(name)))
             self._write(name, body)
 
+    def remove(self, name: str, expected: bytes) -> bool:
+        """See :meth:`trtops.registry.port.Registry.remove`."""
+        path = self._path(name)
+        with self._locked():
+            there = self.read(name)
+            if there is not None and there != expected:
+                raise Conflict("another document is there", where=str(path))
+            try:
+                path.unlink(missing_ok=True)
+            except OSError as error:
+                raise _not_written(error, path) from error
+        return there is not None
+
     def names(self, prefix: str = "") -> tuple[str, ...]:
         """See :meth:`trtops.registry.port.Registry.names`."""
         found: list[str] = []

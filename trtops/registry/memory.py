@@ -20,7 +20,7 @@ class MemoryRegistry:
     Attributes:
         away: every call raises Unavailable while this is True.
         delay: seconds that every call takes.
-        writes: calls of :meth:`create` and :meth:`swap` so far, as (operation, name), failed ones too.
+        writes: calls of :meth:`create`, :meth:`swap` and :meth:`remove` so far, as (operation, name), failed ones too.
     """
 
     def __init__(self, sleep: Callable[[float], None] = time.sleep) -> None:
@@ -80,6 +80,19 @@ class MemoryRegistry:
             self._documents[name] = bytes(checked_body(name, body))
             _raise(fault)
         self._notify(name)
+
+    def remove(self, name: str, expected: bytes) -> bool:
+        """See :meth:`trtops.registry.port.Registry.remove`."""
+        self._enter()
+        with self._lock:
+            fault = self._count("remove", name)
+            there = self._documents.get(checked_name(name))
+            if there is not None and there != expected:
+                raise Conflict("another document is there", where=name)
+            self._documents.pop(name, None)
+            _raise(fault)
+        self._notify(name)
+        return there is not None
 
     def names(self, prefix: str = "") -> tuple[str, ...]:
         """See :meth:`trtops.registry.port.Registry.names`."""

@@ -52,6 +52,15 @@ class Registry(Protocol):
             Unavailable: the registry is away.
         """
 
+    def remove(self, name: str, expected: bytes) -> bool:
+        """Delete a document that nothing names any more. True if this call did it, False if it was gone already.
+
+        Raises:
+            Conflict: other bytes are there.
+            StorageError: it could not be deleted.
+            Unavailable: the registry is away.
+        """
+
     def names(self, prefix: str = "") -> tuple[str, ...]:
         """Names that start with a prefix, sorted.
 

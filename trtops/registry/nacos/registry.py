@@ -7,6 +7,7 @@ import itertools
 import json
 import threading
 import weakref
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from trtops.errors import Conflict, StorageError, Unavailable
@@ -121,6 +122,16 @@ class NacosRegistry:
         md5 = ABSENT_MD5 if before is None else md5_of(before)
         if there != expected or not self._call(lambda client: client.put(identifier, text, md5)):
             raise Conflict("the document was changed by somebody else", where=name)
+
+    def remove(self, name: str, expected: bytes) -> bool:
+        """See :meth:`trtops.registry.port.Registry.remove`. Nacos keeps what it was in its history for a while."""
+        there = self.read(name)
+        if there is None:
+            return False
+        if there != expected:
+            raise Conflict("another document is there", where=name)
+        self._call(lambda client: client.delete(data_id(name)))
+        return True
 
     def names(self, prefix: str = "") -> tuple[str, ...]:
         """See :meth:`trtops.registry.port.Registry.names`."""
@@ -335,6 +346,15 @@ class _Client:
                 return lost is not None and await self._text(identifier) == text
             raise refusal(answer, self._place, self._credentials, f"write {identifier}", writing=True)
         raise lost or Unavailable("nothing was tried")
+
+    async def delete(self, identifier: str) -> None:
+        """Delete, and look whether it is gone: an answer that is lost says nothing."""
+        with suppress(LostAnswer):
+            answer = await self.http.call("DELETE", _CONFIG, self._fields(identifier))
+            if not answer.ok:
+                raise refusal(answer, self._place, self._credentials, f"delete {identifier}", writing=True)
+        if await self._text(identifier) is not None:
+            raise StorageError("the server did not delete it", where=identifier, fix="run this again")
 
     async def identifiers(self, prefix: str) -> set[str]:
         """Every dataId with a prefix, and maybe more: ``_`` stands for any character in Nacos' search."""

@@ -1,0 +1,118 @@
+"""``trtops registry prune``: documents that nothing leads to, looked at twice before they go.
+
+A publisher writes its documents before the pointer: for a while nothing leads to them, and nothing in a registry says
+since when. So a look is remembered in ``TRTOPS_HOME``, and only what was unreferenced in a look long enough ago is
+removed. What a channel that moves meanwhile leads to is put back.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from trtops.errors import Conflict, TrustError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from trtops.workflow.workspace import Workspace
+
+HOUR = 3600
+
+
+@dataclass(frozen=True)
+class Unreferenced:
+    """A document that nothing leads to.
+
+    Attributes:
+        name: of the document.
+        since: epoch seconds of the first look that found it so.
+        ripe: whether that is long enough ago.
+        removed: whether it was removed now.
+    """
+
+    name: str
+    since: int
+    ripe: bool
+    removed: bool = False
+
+
+def prune(workspace: Workspace, *, after_hours: float, remove: bool) -> tuple[Unreferenced, ...]:
+    """Look at the environment's registry, and remove what has been unreferenced for long enough.
+
+    Args:
+        workspace: whose environment.
+        after_hours: how long a document has to have been unreferenced.
+        remove: False: only look, and remember it.
+
+    Raises:
+        StorageError: the look cannot be remembered, or a document not be removed.
+        TrustError: a pointer or a history does not hold; nothing is removed.
+        Unavailable: the registry is away.
+    """
+    from trtops.release.prune import unreferenced
+
+    registry, root, now = workspace.registry(), workspace.keys.root(), workspace.now()
+    before, path = _remembered(workspace), _path(workspace)
+    names = unreferenced(registry, root, workspace.environment)
+    since = {name: min(before.get(name, now), now) for name in names}
+    _remember(path, since)
+    found = [Unreferenced(name, since[name], now - since[name] >= after_hours * HOUR) for name in names]
+    if not remove:
+        return tuple(found)
+    gone = _removed(workspace, [one.name for one in found if one.ripe])
+    _remember(path, {name: at for name, at in since.items() if name not in gone})
+    return tuple(Unreferenced(one.name, one.since, one.ripe, one.name in gone) for one in found)
+
+
+def _removed(workspace: Workspace, names: list[str]) -> frozenset[str]:
+    """Remove documents; gives those that are gone."""
+    registry = workspace.registry()
+    taken: dict[str, bytes] = {}
+    try:
+        for name in names:
+            body = registry.read(name)
+            if body is not None and registry.remove(name, body):
+                taken[name] = body
+    except Conflict:
+        pass  # somebody writes there now: it is no leftover
+    finally:
+        # A publisher may have found such a document there, and pointed to it since: it gets it back, and then what
+        # that one leads to.
+        while needed := _needed(workspace, taken):
+            for name in needed:
+                registry.create(name, taken.pop(name))
+    return frozenset(taken)
+
+
+def _needed(workspace: Workspace, taken: Mapping[str, bytes]) -> frozenset[str]:
+    """What of it a channel leads to; all of it where a history does not hold any more without."""
+    from trtops.release.prune import referenced
+
+    if not taken:
+        return frozenset()
+    try:
+        return referenced(workspace.registry(), workspace.keys.root(), workspace.environment) & taken.keys()
+    except TrustError:
+        return frozenset(taken)
+
+
+def _path(workspace: Workspace) -> Path:
+    return workspace.resolved.home / "prune" / f"{workspace.environment}.json"
+
+
+def _remembered(workspace: Workspace) -> Mapping[str, int]:
+    """The looks of before; none where they cannot be read: then everything is young."""
+    try:
+        found = json.loads(_path(workspace).read_bytes())
+    except (OSError, ValueError):
+        return {}
+    return {str(name): at for name, at in found.items() if isinstance(at, int)} if isinstance(found, dict) else {}
+
+
+def _remember(path: Path, since: Mapping[str, int]) -> None:
+    from trtops.store import write_durably
+
+    write_durably(path, [json.dumps(since, indent=1, sort_keys=True).encode()])

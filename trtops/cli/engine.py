@@ -24,6 +24,7 @@ from trtops.cli.options import (
 from trtops.cli.start import style, workspace
 
 if TYPE_CHECKING:
+    from trtops.errors import TrtopsError
     from trtops.report.checks import CheckReport
     from trtops.workflow.build import TargetBuild
     from trtops.workflow.check import Checked
@@ -192,7 +193,7 @@ def build(
 
     flags = {"environment": environment, "engine": named(policy_engine), "opa_url": opa_url}
     with workspace({**flags, "build_timeout": timeout, "build_memory": memory}) as here:
-        _, builds = _built(here, engine, target, rebuild=rebuild)
+        checked, builds = _built(here, engine, target, rebuild=rebuild)
     rows = []
     for one in builds:
         if one.built is None:
@@ -207,6 +208,7 @@ def build(
         if one.built is not None and one.built.sidecar.steps:
             steps = "".join(f"  {number}. {step}\n" for number, step in enumerate(one.built.sidecar.steps, start=1))
             say(f"{one.target.id}: the model was changed before the build:\n{steps}")
+    _refuse_none(checked, builds)
     return 0
 
 
@@ -231,6 +233,8 @@ def verify(
     with workspace(flags, quiet=json) as here:
         measured = _measured(here, engine, target, want)
     _show_evidence(measured, json=json)
+    if all(one.evidence.accuracy is None for one in measured):
+        raise _nothing("verified", measured)
     failed = [one for one in measured if one.evidence.accuracy is not None and not one.evidence.accuracy.passed]
     return 1 if failed else 0
 
@@ -261,6 +265,8 @@ def bench(
         from trtops.report import html as pages
 
         html.write(pages.page([one.evidence for one in measured]))
+    if all(one.evidence.benchmark is None for one in measured):
+        raise _nothing("measured", measured)
     return 0
 
 
@@ -336,7 +342,8 @@ def inspect(
             written = [difference((one, look(here, one)[0]), (other, look(here, other)[0]))]
         else:
             assert engine is not None  # noqa: S101 - one of the two was given
-            _, builds = _built(here, engine, target)
+            checked, builds = _built(here, engine, target)
+            _refuse_none(checked, builds)
             written = [
                 inspection(made.built.sidecar, *look(here, made.built.sidecar), style())
                 if made.built is not None
@@ -382,7 +389,27 @@ def _measured(here: Workspace, engine: str, target: list[str] | None, want: Want
     for one in builds:
         if one.built is None:
             typer.echo(f"{one.target.id}: skipped: {one.skipped}", err=True)
+    _refuse_none(checked, builds)
     return [measure(here, checked, one, want) for one in builds if one.built is not None]
+
+
+def _refuse_none(checked: Checked, builds: tuple[TargetBuild, ...]) -> None:
+    """What was asked for was not done where every target was skipped: that is no success."""
+    from trtops.errors import Unavailable
+
+    if any(one.built is not None for one in builds):
+        return
+    reasons = "; ".join(f"{one.target.id}: {one.skipped}" for one in builds)
+    what = f"this machine can build no target of {checked.spec.name} that is asked for: {reasons}"
+    raise Unavailable(what, fix="run it where one can be built; trtops doctor tells what is here")
+
+
+def _nothing(done: str, measured: list[Measured]) -> TrtopsError:
+    from trtops.errors import Unavailable
+
+    reasons = {one.evidence.unverified or "this machine cannot load it" for one in measured}
+    what = f"nothing was {done}: {'; '.join(sorted(reasons))}"
+    return Unavailable(what, fix="run it on the machine that the target names")
 
 
 def _show_evidence(measured: list[Measured], *, json: bool) -> None:

@@ -64,7 +64,7 @@ def test_a_rotated_key_signs_and_the_old_one_still_counts(trusted: Repository) -
 @pytest.mark.parametrize("role", ["channel", "release", "builder"])
 def test_a_stolen_key_is_revoked_and_the_same_is_released_again(trusted: Repository, role: str) -> None:
     stolen = _key(trusted, role)
-    trusted.call("trust", "revoke", stolen[:12]).says(0, "root version 3", "release again")
+    trusted.call("trust", "revoke", stolen[:12]).says(0, "root version 3", "trtops release ENGINE")
     trusted.call("verify-release", "tiny").says(2, "FAILS", f"signed by key {stolen[:12]}, which was revoked")
     trusted.call("trust", "show").says(0, "revoked", stolen[:12])
     trusted.call("ship", "tiny").says(0, "signed and published")
@@ -181,6 +181,42 @@ def test_another_environment_gets_the_root_with_its_first_release(trusted: Repos
     (trusted.home / "registry" / "dev" / "roots" / "3.json").unlink()
     trusted.call("registry", "refresh", "--env", "dev").says(0, " of dev: 0 channels and 0 secrets")
     assert (trusted.home / "registry" / "dev" / "roots" / "3.json").exists()
+
+
+def test_two_who_change_the_root_at_once(trusted: Repository, folder: Path) -> None:
+    """One wins; the other is told, follows, and does it again."""
+    other = folder / "other"
+    shutil.copytree(trusted.home, other)
+    there = {"TRTOPS_HOME": str(other), "TRTOPS_REGISTRY": f"file:{trusted.home / 'registry'}"}
+    trusted.call("trust", "rotate", "channel").says(0, "root version 3")
+    trusted.call("trust", "rotate", "builder", **there).says(3, "another root of version 3", "trtops trust update")
+    trusted.call("trust", "update", **there).says(0, "root version 3: was 2")
+    trusted.call("trust", "rotate", "builder", **there).says(0, "root version 4")
+    trusted.call("trust", "update").says(0, "root version 4: was 3")
+
+
+def test_a_change_that_was_cut_off_after_it_was_published(trusted: Repository) -> None:
+    before = (trusted.home / "root.json").read_bytes()
+    trusted.call("trust", "rotate", "channel").says(0)
+    (trusted.home / "root.json").write_bytes(before)
+    (trusted.home / "roots" / "3.json").unlink()
+    trusted.call("trust", "rotate", "channel").says(3, "trtops trust update")
+    trusted.call("trust", "update").says(0, "root version 3: was 2")
+    _change(trusted)
+    trusted.call("ship", "tiny").says(0, "generation 2 signed and published")
+
+
+def test_secrets_of_a_stolen_release_key_are_sealed_anew(trusted: Repository) -> None:
+    """Whoever has the key could have chosen the value: it is not taken over, not even to seal it again."""
+    (trusted.engine / "runtime.yaml").write_text(RUNTIME)
+    trusted.call("secret", "seal", "tiny", "db/password", stdin="value").says(0)
+    trusted.call("trust", "revoke", _key(trusted, "release")).says(0, "trtops secret seal ENGINE PATH")
+    for words in (("open", "tiny", "db/password"), ("rotate", "tiny")):
+        trusted.call("secret", *words).says(2, "which was revoked")
+    trusted.call("secret", "audit", "tiny").says(1, "which was revoked")
+    trusted.call("secret", "seal", "tiny", "db/password", stdin="another").says(0)
+    trusted.call("secret", "audit", "tiny").says(0)
+    assert trusted.call("secret", "open", "tiny", "db/password").out == "another"
 
 
 def test_the_doctor_looks_at_trust(trusted: Repository) -> None:

@@ -111,7 +111,8 @@ def revoke(
     """Trust a key for nothing any more.
 
     Nor what it has signed: services keep what runs, and load nothing new that only this key vouches for. A role that
-    would have too few keys left gets a new one of this home. Release again what the key had signed.
+    would have too few keys left gets a new one of this home. Release again what the key had signed; seal anew what it
+    vouched for as a release key, since whoever has it could have chosen the value.
     """
     from trtops.workflow.trust import revoke as run
 
@@ -119,7 +120,8 @@ def revoke(
         done = run(here, key)
         say(_turned(done, here.environment))
         if done.problem is None:
-            say("release again what it had signed: trtops release ENGINE; seal again: trtops secret rotate ENGINE\n")
+            say(f"what it had signed counts no more: trtops status --env {here.environment} tells; to sign it anew:\n")
+            say("  trtops release ENGINE; and for secrets of a release key: trtops secret seal ENGINE PATH\n")
     return 0 if done.problem is None else 2
 
 

@@ -27,6 +27,7 @@ from trtops.errors import (
     Unavailable,
 )
 from trtops.executor import planner
+from trtops.executor.chores import Chores, reopened
 from trtops.executor.completion import BatchAnswer, Clerk, Failure, Note, tell
 from trtops.executor.engine import EngineStatus, Order, close_session, open_engine
 from trtops.executor.memory import Budget
@@ -49,9 +50,6 @@ if TYPE_CHECKING:
     from trtops.spec.engine import Batching, Memory, Profile
 
 log = logging.getLogger(__name__)
-
-_REOPEN_AFTER = (0.0, 0.2, 1.0)
-"""Seconds before each try to open a session again in place of one that died; then the engine is taken out."""
 
 
 class Executor:
@@ -91,7 +89,7 @@ class Executor:
         self._routes: dict[str, Engine] = {}
         self._infos: tuple[EngineInfo, ...] = ()
         self._draining: list[Engine] = []
-        self._freeing: set[threading.Thread] = set()
+        self._chores = Chores(self._changed)
         self._loading: dict[str, threading.Lock] = {}
         self._loads = 0
         self._closing = threading.Event()
@@ -252,18 +250,13 @@ class Executor:
 
     def _free(self, engine: Engine) -> None:
         """Close sessions in a thread of its own: freeing device memory takes its time, and no lane must wait for it."""
-        thread = threading.Thread(target=self._free_now, args=(engine,), name="trtops-free", daemon=True)
-        self._freeing.add(thread)
-        thread.start()
+        self._chores.start("trtops-free", partial(self._free_now, engine))
 
     def _free_now(self, engine: Engine) -> None:
         engine.close()
         for budget in self.budgets:
             budget.release(engine.holder)
         tell(partial(self._observer.freed, engine.info.name, engine.info.generation))
-        with self._lock:
-            self._freeing.discard(threading.current_thread())
-            self._changed.notify_all()
 
     def _tick(self) -> None:
         with self._lock:
@@ -322,32 +315,17 @@ class Executor:
         engine.queue.lanes.remove(lane)
         log.error("engine %s: session on lane %d died: %s", engine, lane, ran.error)
         self._clerk.put(Note(partial(self._observer.failed, engine.info.name, engine.info.generation, str(ran.error))))
-        thread = threading.Thread(target=self._revive, args=(engine, lane), name="trtops-reopen", daemon=True)
-        self._freeing.add(thread)
-        thread.start()
+        self._chores.start("trtops-reopen", partial(self._revive, engine, lane))
 
     def _revive(self, engine: Engine, lane: int) -> None:
         dead = engine.sessions.pop(lane, None)
         if dead is not None:
             close_session(dead)
-        why = "it was closed"
-        try:
-            for pause in _REOPEN_AFTER:
-                if self._closing.wait(pause):
-                    break
-                try:
-                    session = engine.reopen()
-                except NotLoadable as error:
-                    why = str(error)
-                    log.warning("engine %s: a session could not be opened again: %s", engine, why)
-                    continue
-                self._reborn(engine, lane, session)
-                return
+        session, why = reopened(engine, self._closing)
+        if session is not None:
+            self._reborn(engine, lane, session)
+        else:
             self._give_up(engine, why)
-        finally:
-            with self._lock:
-                self._freeing.discard(threading.current_thread())
-                self._changed.notify_all()
 
     def _reborn(self, engine: Engine, lane: int, session: Session) -> None:
         with self._lock:
@@ -509,7 +487,7 @@ class Executor:
             for engine in [engine for engine in self._draining if engine not in stuck]:
                 self._draining.remove(engine)
                 self._free(engine)
-            self._changed.wait_for(lambda: not self._freeing, max(0.0, end - self._clock()) + 1.0)
+            self._changed.wait_for(lambda: self._chores.done, max(0.0, end - self._clock()) + 1.0)
         for lane in self._lanes:
             lane.stop()
         for lane in self._lanes:

@@ -11,29 +11,20 @@ import os
 import select
 import threading
 import time
-import weakref
 from collections import deque
 from pathlib import Path
 from socket import MSG_DONTWAIT, socket
 from typing import TYPE_CHECKING, Any
 
 import msgspec
-import numpy as np
 
 from trtops.errors import InputError, Overloaded, Retryable, TrtopsError, Unavailable
+from trtops.transport.answers import Answers
 from trtops.transport.call import Call, Reply
 from trtops.transport.greeting import connect, greet
-from trtops.transport.layout import (
-    ANSWER,
-    ANSWER_BYTES,
-    ANSWER_OFFSET,
-    MAX_DESCRIPTION,
-    REQUEST,
-    REQUEST_BYTES,
-    SLOT_HEADERS,
-)
+from trtops.transport.layout import REQUEST, REQUEST_BYTES
 from trtops.transport.ring import Reader, Writer
-from trtops.transport.tensors import Describer, Parser
+from trtops.transport.tensors import Describer
 from trtops.transport.wire import (
     MAX_PACKET,
     Ask,
@@ -41,7 +32,6 @@ from trtops.transport.wire import (
     FromExecutor,
     Refused,
     Withdraw,
-    decode_error,
     decode_from_executor,
     encode,
 )
@@ -49,10 +39,9 @@ from trtops.transport.wire import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    import numpy as np
     from numpy.typing import NDArray
     from typing_extensions import Self
-
-    from trtops.transport.tensors import Description
 
     Arrays = Mapping[str, NDArray[np.generic]]
 
@@ -93,7 +82,6 @@ class Client:
             InputError: it does not grant these slots, or speaks another version.
         """
         self._spin = spin
-        self._copy = copy
         if isinstance(path, socket):
             path.settimeout(timeout)
             self._socket = path
@@ -108,9 +96,9 @@ class Client:
         self._submit = Writer(self._segment.words, layout.submit, layout.entries)
         self._complete = Reader(self._segment.words, layout.complete, layout.entries)
         self._describer = Describer(layout.input_bytes, "input area")
-        self._parser = Parser(layout.output_bytes)
         self._described = [b""] * slots
         self._free = deque(range(slots))
+        self._answers = Answers(self._segment, self._free.append, copy=copy)
         self._calls: dict[int, Call] = {}
         self._followers: deque[Call] = deque()
         self._sequence = 0
@@ -369,7 +357,7 @@ class Client:
         for slot in numbers:
             call = self._calls.pop(slot, None)
             if call is not None:
-                self._answer(call, self._read(call))
+                self._answer(call, self._answers.read(call))
         return bool(numbers)
 
     def _answer(self, call: Call, reply: Reply) -> None:
@@ -379,53 +367,6 @@ class Client:
             call.event.set()
         if call.done is not None:
             call.done(reply)
-
-    def _read(self, call: Call) -> Reply:
-        """Read an answer out of its slot, and free the slot."""
-        slot = call.slot
-        segment = self._segment
-        start = segment.starts[slot] + ANSWER_OFFSET
-        reply = Reply()
-        (
-            sequence,
-            status,
-            size,
-            reply.generation,
-            reply.batch,
-            _,
-            reply.queue_us,
-            reply.compute_us,
-            retry_after,
-        ) = ANSWER.unpack_from(segment.bytes, start)
-        if sequence != call.sequence:
-            reply.error = Retryable(f"slot {slot} holds the answer to request {sequence}, not {call.sequence}")
-        elif status:
-            reply.error = decode_error(status, segment.outputs[slot][:size].tobytes(), retry_after)
-        else:
-            begin = start + ANSWER_BYTES
-            try:
-                described = self._parser.parse(segment.bytes[begin : begin + min(size, MAX_DESCRIPTION)])
-            except InputError as error:
-                reply.error = error
-            else:
-                if not self._copy:
-                    reply.outputs = self._lend(slot, described)
-                    return reply
-                views = described.views(slot, segment.outputs)
-                reply.outputs = {name: view.copy() for name, view in views.items()}
-        self._free.append(slot)
-        return reply
-
-    def _lend(self, slot: int, described: Description) -> dict[str, NDArray[np.generic]]:
-        """Views of a slot's outputs; the slot is free when the last view is gone. All views have ``owner`` as base.
-
-        NumPy makes the first array over a buffer the base of all views; over another array it would be skipped.
-        """
-        layout = self._segment.layout
-        start = self._segment.starts[slot] + SLOT_HEADERS + layout.input_bytes
-        owner = np.frombuffer(self._segment.memory[start : start + layout.output_bytes], np.uint8)
-        weakref.finalize(owner, self._free.append, slot).atexit = False
-        return {tensor.name: tensor.view(owner) for tensor in described.tensors}
 
     def _listen(self) -> None:
         """The socket has something: an answer off the data path, or its end."""

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from trtops.digest import Digest, Value
     from trtops.policy.verdict import Verdict
     from trtops.release.assemble import Candidate
-    from trtops.release.documents import Channel, ConfigRelease
+    from trtops.release.documents import Bound, Channel, ConfigRelease
     from trtops.release.fetch import Documents
     from trtops.release.keys import Keys
     from trtops.release.rollout import Moved
@@ -149,11 +149,7 @@ def publish(
     _check_store(bundle.engine_release, has_artifact)
     root = keys.root()
     head = _head(registry, root, channel)
-    wanted = _reuse(registry, root, channel, head, bundle)
-    present = head.binding.bound if head.binding is not None else None
-    if present is not None:
-        check_admitted(present.rejected, bundle.engine_release, wanted)
-    bound = released(present, wanted, bundle.rollout, now)
+    wanted, bound = _decided(registry, root, channel, head, bundle, now)
     if head.binding is not None and bound is None:
         if not _expired(head.binding, now) and head.settled and whole(registry, root, head.binding):
             return _settle(registry, channel, head, head.binding, wanted)
@@ -162,9 +158,8 @@ def publish(
     if bundle.judged_at is not None:
         _check_unmoved(registry, root, channel, head, bundle.judged_at, now)
     signer = keys.signer("channel")
-    if bound.rollout is not None and bound.rollout.open:
-        reason = because(reason, f"rollout at {at(bound.rollout)}")
-    binding = next_binding(head.binding, channel, bound, reason=reason, actor=signer.key_id, now=now, lifetime=lifetime)
+    told = _told(reason, bound)
+    binding = next_binding(head.binding, channel, bound, reason=told, actor=signer.key_id, now=now, lifetime=lifetime)
     documents = gathered(registry, root, _documents(keys, channel, bundle, wanted, binding))
     if few := short_of(root, documents):
         _leave_to_sign(registry, root, documents)
@@ -175,6 +170,23 @@ def publish(
         _put(registry, root, name, value, body)
     _point(registry, root, channel, pointer, head, binding)
     return _published(binding, wanted, new=True)
+
+
+def _decided(
+    registry: Documents, root: Root, channel: Channel, head: _Head, bundle: Bundle, now: int
+) -> tuple[Pair, Bound | None]:
+    """What is released, and what the channel binds then; None if it says so already."""
+    wanted = _reuse(registry, root, channel, head, bundle)
+    present = head.binding.bound if head.binding is not None else None
+    if present is not None:
+        check_admitted(present.rejected, bundle.engine_release, wanted)
+    return wanted, released(present, wanted, bundle.rollout, now)
+
+
+def _told(reason: str, bound: Bound) -> str:
+    """The reason for the ledger, with the step that a rollout begins at."""
+    begun = bound.rollout if bound.rollout is not None and bound.rollout.open else None
+    return because(reason, f"rollout at {at(begun)}") if begun is not None else reason
 
 
 def _published(binding: Binding, wanted: Pair, *, new: bool) -> Published:

@@ -79,7 +79,6 @@ def promote(workspace: Workspace, folder: Path, source: str, gate: Gate) -> Prom
     """
     from trtops.release.assemble import config_release
     from trtops.release.publish import Bundle, publish
-    from trtops.workflow.check import check
     from trtops.workflow.gate import Move, judge_release, refuse
     from trtops.workflow.release import Released, channel_of, config_of, current, lifetime_of, plan_of
     from trtops.workflow.trust import keep_fresh
@@ -87,11 +86,7 @@ def promote(workspace: Workspace, folder: Path, source: str, gate: Gate) -> Prom
     if source == workspace.environment:
         raise InputError(f"it is in {source} already", fix="name another environment with --to")
     there, registry = workspace.registry(source), workspace.registry()
-    checked = check(workspace, folder, gate)
-    if checked.denied:
-        reasons = [f"{one.message} [{one.rule}]" for one in checked.verdicts[-1].findings if one.blocking]
-        what = f"policies of {workspace.environment} deny {checked.spec.name}: {'; '.join(reasons)}"
-        raise Denied(what, where=checked.engine.document.file, fix=f"trtops check --env {workspace.environment}")
+    checked = _allowed(workspace, folder, gate)
     taken = _take(workspace, there, source, checked)
     channel = channel_of(workspace, checked.spec.name)
     baseline = current(workspace, registry, channel)
@@ -124,6 +119,18 @@ def promote(workspace: Workspace, folder: Path, source: str, gate: Gate) -> Prom
     keep_fresh(workspace)
     released = Released(published, taken.release, verdict)
     return Promoted(source, taken.generation, released, (*verdicts, verdict))
+
+
+def _allowed(workspace: Workspace, folder: Path, gate: Gate) -> Checked:
+    """The engine, once this environment's rules on its source and spec let it through."""
+    from trtops.workflow.check import check
+
+    checked = check(workspace, folder, gate)
+    if checked.denied:
+        reasons = [f"{one.message} [{one.rule}]" for one in checked.verdicts[-1].findings if one.blocking]
+        what = f"policies of {workspace.environment} deny {checked.spec.name}: {'; '.join(reasons)}"
+        raise Denied(what, where=checked.engine.document.file, fix=f"trtops check --env {workspace.environment}")
+    return checked
 
 
 def _take(workspace: Workspace, registry: Registry, source: str, checked: Checked) -> _Taken:

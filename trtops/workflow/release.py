@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from trtops.policy.gate import Gate
     from trtops.policy.verdict import Verdict
     from trtops.registry.port import Registry
+    from trtops.release.assemble import Candidate
     from trtops.release.documents import Binding, Channel, ChannelSnapshot, ConfigRelease, EngineRelease
     from trtops.release.fetch import Status
     from trtops.release.publish import Published
@@ -210,23 +211,14 @@ def release(
         TrustError: what is in the registry is forged.
     """
     import trtops
-    from trtops.release.assemble import Candidate, config_release, engine_release
+    from trtops.release.assemble import config_release, engine_release
     from trtops.release.publish import Bundle, publish
     from trtops.workflow.gate import Move, judge_release, refuse
     from trtops.workflow.trust import keep_fresh
     from trtops.workflow.workspace import commit_of
 
     refuse_denied(checked, judged)
-    candidates = tuple(
-        Candidate(
-            sidecar=one.build.built.sidecar,
-            evidence=one.measured.evidence,
-            verdict=one.verdict,
-            provenance=one.build.provenance,
-        )
-        for one in judged
-        if one.build.built is not None and one.build.provenance is not None
-    )
+    candidates = _candidates(judged)
     spec_verdict = _settled(workspace, str(checked.spec.digest()), checked.spec_verdict)
     made = engine_release(
         checked.spec,
@@ -263,6 +255,21 @@ def release(
     )
     keep_fresh(workspace)
     return Released(published, made, verdict)
+
+
+def _candidates(judged: Sequence[Judged]) -> tuple[Candidate, ...]:
+    from trtops.release.assemble import Candidate
+
+    return tuple(
+        Candidate(
+            sidecar=one.build.built.sidecar,
+            evidence=one.measured.evidence,
+            verdict=one.verdict,
+            provenance=one.build.provenance,
+        )
+        for one in judged
+        if one.build.built is not None and one.build.provenance is not None
+    )
 
 
 def config_of(checked: Checked) -> RuntimeConfig:

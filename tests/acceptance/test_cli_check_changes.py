@@ -147,6 +147,19 @@ def test_a_spec_that_is_a_link_to_no_file_is_not_passed_over(repo: Repository, t
     assert [error["subject"] for error in body["errors"]] == ["new", "tiny"]
 
 
+def test_engines_behind_a_link_are_seen(repo: Repository) -> None:
+    git(repo.root, "mv", "engines", "elsewhere")
+    (repo.root / "engines").symlink_to("elsewhere")
+    shutil.copytree(repo.root / "elsewhere" / "tiny", repo.root / "elsewhere" / "new")
+    repo.edit("name: tiny", "name: new", file=repo.root / "elsewhere" / "new" / "engine.yaml")
+    git(repo.root, "add", "-A")
+    assert subjects(since(repo)) == ["new", "other", "tiny"]
+    git(repo.root, "commit", "-q", "-m", "moved")
+    git(repo.root, "checkout", "-q", "-b", "topic")
+    repo.edit("port: 8000", "port: 80", file=repo.root / "elsewhere" / "new" / "runtime.yaml")
+    assert "new" in subjects(since(repo, code=1))
+
+
 def test_links_are_followed_hop_by_hop(repo: Repository) -> None:
     (repo.root / "a").symlink_to("b")
     (repo.root / "b").symlink_to("c")

@@ -156,7 +156,7 @@ def _taken(
 ) -> Iterable[str]:
     """The engines that a path touches, links apart."""
     parts = path.rstrip("/").split("/")
-    if path in (ROOT_FILE, _ATTRIBUTES):
+    if path in (ROOT_FILE, _ATTRIBUTES, ENGINES):  # the last: a link in its place
         return here
     if parts[0] == ENGINES:
         if len(parts) >= _ENGINE_DEPTH and parts[1] in here:

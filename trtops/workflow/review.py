@@ -214,8 +214,8 @@ def _name_in(spec: object) -> str:
 
 
 def _links(root: Path, folder: Path) -> Iterator[str]:
-    """What links in an engine's folder, and the folder itself, point to, as far as it is in the repository."""
-    pending = [folder] if folder.is_symlink() else []
+    """What links in an engine's folder, and the folder and ``engines/`` themselves, point to within the repository."""
+    pending = [path for path in (folder.parent, folder) if path.is_symlink()]
     for place, folders, files in os.walk(folder):
         pending += [path for name in (*folders, *files) if (path := Path(place) / name).is_symlink()]
     for path in pending:

@@ -305,6 +305,54 @@ class TestShapes:
         assert found.output_shapes["default"]["max"] == {"y": (8, 4)}
 
 
+class TestBrokenGraphs:
+    def chain(self, *nodes: tuple[str, list[str], list[str]]) -> Any:
+        made = [helper.make_node("Sum", reads, makes, name=name) for name, reads, makes in nodes]
+        return model(made, [value("x", ["n", 4])], [value("y", ["n", 4])])
+
+    @pytest.mark.parametrize(
+        ("nodes", "node", "words"),
+        [
+            (
+                [("a", ["x", "c"], ["b"]), ("d", ["b"], ["c"]), ("e", ["c"], ["y"])],
+                "a",
+                "waits for its own output, by way of d",
+            ),
+            ([("a", ["x", "y"], ["y"])], "a", "reads its own output"),
+            ([("a", ["x", "nowhere"], ["y"])], "a", "reads 'nowhere', which no input, weight or node is"),
+            ([("a", ["x"], ["y"]), ("b", ["x"], ["y"])], "b", "makes the tensor 'y', which a is already"),
+            ([("a", ["x"], ["x"]), ("b", ["x"], ["y"])], "a", "'x', which an input or a weight is already"),
+            ([("a", ["x"], ["z"])], "y", "the output 'y' is made by no node"),
+        ],
+    )
+    def test_the_node_is_named(self, check: Any, nodes: Any, node: str, words: str) -> None:
+        fact = one(check(self.chain(*nodes)), "model.broken-graph")
+        assert (fact.severity, fact.node) == ("error", node)
+        assert words in fact.message
+
+    def test_a_long_circle_is_shortened(self, check: Any) -> None:
+        ring = [(f"n{i}", [f"t{i}", "x"], [f"t{(i + 1) % 9}"]) for i in range(9)]
+        fact = one(check(self.chain(*ring, ("out", ["t3"], ["y"]))), "model.broken-graph")
+        assert "node n0 (Sum) waits for its own output, by way of n1, n2, n3 and 5 more" in fact.message
+
+    def test_nodes_in_another_order_are_no_circle(self, check: Any) -> None:
+        assert check(self.chain(("b", ["a"], ["y"]), ("a", ["x"], ["a"]))).facts == ()
+
+    def test_graphs_inside_nodes_see_what_is_around(self, check: Any) -> None:
+        def branch(read: str) -> Any:
+            nodes = [helper.make_node("Neg", [read], ["t"]), helper.make_node("Neg", ["t"], ["r"])]
+            return helper.make_graph(nodes, "b", [], [value("r", ["n", 4])])
+
+        def proto(read: str) -> Any:
+            flag = numpy_helper.from_array(np.array(True), "flag")
+            node = helper.make_node("If", ["flag"], ["y"], "if", then_branch=branch("x"), else_branch=branch(read))
+            return model([node], [value("x", ["n", 4])], [value("y", ["n", 4])], [flag])
+
+        assert "model.broken-graph" not in codes(check(proto("x")))
+        assert "'nowhere'" in one(check(proto("nowhere")), "model.broken-graph").message
+        assert "reads its own output" in one(check(proto("y")), "model.broken-graph").message
+
+
 class TestOperators:
     def custom(self, domain: str = "my.ops") -> Any:
         nodes = [helper.make_node("Swish", ["x"], ["y"], name="act", domain=domain)]

@@ -14,7 +14,7 @@ from onnx import TensorProto, helper, numpy_helper
 from tests.support.onnx_models import linear, model, save, value
 from trtops.errors import InputError
 from trtops.model import wire
-from trtops.model.read import ELEMENT_TYPES, open_model, read_facts
+from trtops.model.read import ELEMENT_TYPES, MAX_NODES, open_model, read_facts
 from trtops.model.wire import RAW_DATA, Malformed, skim
 from trtops.tensor import DTYPES
 
@@ -127,6 +127,12 @@ class TestRefused:
                 damaged[draw.randrange(len(damaged))] = draw.randrange(256)
             with suppress(InputError):
                 assert read_facts(bytes_at(tmp_path / "m.onnx", bytes(damaged))).size_bytes == len(whole)
+
+    def test_a_model_of_too_many_nodes(self, tmp_path: Path) -> None:
+        count = MAX_NODES + 1
+        nodes = [helper.make_node("Relu", ["x"], [f"t{index}"]) for index in range(count)]
+        path = save(model(nodes, [value("x", ["n", 4])], [value("t0", ["n", 4])]), tmp_path / "m.onnx")
+        refused(path, f"the model has {count} nodes, {MAX_NODES} are taken")
 
     def test_a_name_that_is_no_utf_8(self, tmp_path: Path) -> None:
         whole = linear().SerializeToString()

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from trtops.model.dimensions import POINTS, dimension_facts
 from trtops.model.facts import Fact, Preflight
+from trtops.model.graph import graph_facts
 from trtops.model.inference import Graph, Inference
 from trtops.model.memory import estimate, memory_facts
 from trtops.model.operators import fp16_facts, operator_facts, quantization_facts, selector_facts
@@ -43,6 +44,7 @@ def preflight(spec: EngineSpec, model: Path, facts: ModelFacts) -> Preflight:
     opened = open_model(model)
     found = [
         *_model_facts(opened),
+        *graph_facts(opened),
         *dimension_facts(spec, facts),
         *operator_facts(spec, opened),
         *quantization_facts(spec, opened),

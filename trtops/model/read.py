@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 MAX_MODEL_BYTES = 2 << 30
 """ONNX files end here: protocol buffers carry no more."""
 MAX_STRUCTURE_BYTES = 256 << 20
+MAX_NODES = 200_000
+"""Every node is inferred at every shape of every profile; models that are unrolled by mistake have more."""
 MAX_DIMENSION = (1 << 31) - 1
 MAX_RANK = 8
 _MAX_NUMBER = (1 << 53) - 1
@@ -190,8 +192,13 @@ def _check(model: OnnxFile) -> None:
     where = str(model.path)
     graph = model.proto.graph
     names = [value.name for value in (*graph.input, *graph.output)]
+    count = 0
     for node in model.nodes():
+        count += 1
         names += [node.name, node.op_type, node.domain, *node.input, *node.output]
+    if count > MAX_NODES:
+        what = f"the model has {count} nodes, {MAX_NODES} are taken"
+        raise InputError(what, where=where, fix="export loops as Loop or Scan instead of unrolling them")
     for name in names:
         if not isinstance(name, str) or _CONTROL.search(name):
             raise InputError(

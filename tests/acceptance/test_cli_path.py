@@ -58,7 +58,10 @@ def test_rebuild_and_fresh_do_it_again(shipped: Repository) -> None:
 
 def test_single_verbs_do_what_ship_does(repo: Repository, shipped: Repository) -> None:
     repo.call("check", "tiny").says(0, "allowed by")
-    repo.call("build", "tiny").says(0, "build onnxruntime  built")
+    done = repo.call("build", "tiny").says(0, "build onnxruntime  built")
+    phases = next(line for line in done.out.splitlines() if line.startswith("onnxruntime: start "))
+    assert all(f" {phase} " in phases for phase in ("library", "model", "build the engine", "store"))
+    assert "onnxruntime: start" not in repo.call("build", "tiny").says(0, "reused").out
     repo.call("verify", "tiny").says(0, "equal within tolerance", "worst element: y[")
     repo.call("bench", "tiny").says(0, "95 % intervals", "runs")
     repo.call("release", "tiny", "--dry-run").says(0, "gate evidence")

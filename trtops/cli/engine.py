@@ -205,6 +205,10 @@ def build(
         rows.append(StageRow(f"build {one.target.id}", word, one.built.seconds, sidecar.artifact, outcome))  # type: ignore[arg-type]
     say(text.stages(rows, style()))
     for one in builds:
+        if one.built is not None and one.built.phases:
+            parts = ", ".join(f"{phase} {seconds:.2f} s" for phase, seconds in one.built.phases.items())
+            say(f"{one.target.id}: {parts}\n")
+    for one in builds:
         if one.built is not None and one.built.sidecar.steps:
             steps = "".join(f"  {number}. {step}\n" for number, step in enumerate(one.built.sidecar.steps, start=1))
             say(f"{one.target.id}: the model was changed before the build:\n{steps}")

@@ -327,6 +327,7 @@ def test_extraneous_dependencies_attack(scene: Scene) -> None:
         layout.provenance(artifact.provenance),
         layout.evidence(artifact.evidence),
         layout.verdict(artifact.verdict),
+        layout.verdict(scene.bundle("one").spec_verdict.digest()),
     }
 
 

@@ -292,7 +292,28 @@ def test_arbitrary_software_in_the_store(scene: Scene) -> None:
         scene.service.accept_artifact(TARGET, artifact.sidecar.artifact, artifact.sidecar.size_bytes + 1)
 
 
-@pytest.mark.parametrize("left_out", ["provenance", "evidence", "verdict"])
+@pytest.mark.parametrize("said", [verdict("spec", deny=True), verdict("evidence")])
+def test_a_verdict_on_the_spec_that_lets_nothing_through(scene: Scene, said: Any) -> None:
+    release = scene.service.engine_release.model_copy(update={"spec_verdict": said.digest()})
+    scene.service.update_pointer(scene.pointer(engine_release=release.digest()), NOW)
+    scene.service.update_engine_release(scene.signed(release, "release"))
+    with pytest.raises(TrustError, match="does not let the spec through"):
+        scene.service.update_spec_verdict(scene.signed(said, "release"))
+    with pytest.raises(Unavailable):
+        scene.service.update_spec_verdict(None)
+
+
+def test_a_last_known_good_of_before_starts_without_the_verdict_on_the_spec(scene: Scene) -> None:
+    """A version that did not keep it must not cost an outage on its successor; the registry is asked for it always."""
+    kept = TrustedChannel(scene.root, CHANNEL)
+    kept.update_pointer(scene.new, 0)
+    kept.update_engine_release(scene.body(layout.engine_release("cls", scene.binding().engine_release)))
+    assert kept.update_spec_verdict(None) is None
+    with pytest.raises(Unavailable):
+        fetch(scene.restarted(), scene.registry, NOW).update_spec_verdict(None)
+
+
+@pytest.mark.parametrize("left_out", ["provenance", "evidence", "verdict", "verdict on the spec"])
 def test_no_artifact_before_all_of_its_proofs(scene: Scene, left_out: str) -> None:
     artifact = scene.service.engine_release.artifacts[0]
     assert artifact.provenance is not None
@@ -304,6 +325,8 @@ def test_no_artifact_before_all_of_its_proofs(scene: Scene, left_out: str) -> No
     for kind, name in names.items():
         if kind != left_out:
             getattr(scene.service, f"update_{kind}")(TARGET, scene.body(name))
+    if left_out != "verdict on the spec":
+        scene.service.update_spec_verdict(scene.body(layout.verdict(scene.service.engine_release.spec_verdict)))
     with pytest.raises(RuntimeError, match=left_out):
         scene.service.accept_artifact(TARGET, artifact.sidecar.artifact, artifact.sidecar.size_bytes)
 

@@ -91,7 +91,7 @@ def fetch_arm(trusted: TrustedChannel, registry: Readable) -> TrustedChannel:
 
 
 def fetch_proofs(trusted: TrustedChannel, registry: Readable, target: str) -> ReleasedArtifact:
-    """Verify provenance, evidence and verdict of a target.
+    """Verify provenance, evidence and verdict of a target, and the verdict on the spec.
 
     What is left is its artifact's digest: :meth:`TrustedChannel.accept_artifact`.
 
@@ -103,6 +103,7 @@ def fetch_proofs(trusted: TrustedChannel, registry: Readable, target: str) -> Re
     artifact = trusted.engine_release.artifact(target)
     if artifact is None:
         raise KeyError(target)
+    trusted.update_spec_verdict(registry.read(layout.verdict(trusted.engine_release.spec_verdict)))
     proof = registry.read(layout.provenance(artifact.provenance)) if artifact.provenance else None
     trusted.update_provenance(target, proof)
     trusted.update_evidence(target, registry.read(layout.evidence(artifact.evidence)))

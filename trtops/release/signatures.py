@@ -59,6 +59,8 @@ def whole(registry: Readable, root: Root, binding: Binding) -> bool:
         config = _there(registry, root, layout.config_release(binding.engine, arm.config_release), ConfigRelease)
         if release is None or config is None:
             return False
+        if _there(registry, root, layout.verdict(release.spec_verdict), Verdict) is None:
+            return False
         for one in release.artifacts:
             proofs: list[tuple[str, type[Value]]] = [
                 (layout.evidence(one.evidence), Evidence),

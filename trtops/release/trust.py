@@ -88,6 +88,8 @@ class TrustedChannel:
         self._arm: Arm | None = None
         self._engine: EngineRelease | None = None
         self._config: ConfigRelease | None = None
+        self._allowed = False
+        self._own = False
         self._proven: dict[str, set[str]] = {}
         self.channel = channel
         # Fast-forward: a stolen channel key counts a generation up to the sky. Once it is revoked, what only it vouched
@@ -133,7 +135,7 @@ class TrustedChannel:
         if arm not in self.binding.arms:
             raise ValueError(f"the pointer of {self.channel} names no such arm as {arm.channel}")
         other = TrustedChannel(self._root, self.channel, self.seen, accepts=self._accepts, snapshot=self._snapshot)
-        other._binding, other._arm = self.binding, arm
+        other._binding, other._arm, other._own = self.binding, arm, self._own
         return other
 
     def update_pointer(self, body: bytes | None, now: int) -> Binding:
@@ -172,7 +174,7 @@ class TrustedChannel:
             what = f"generation {signed.value.generation} of the pointer has expired"
             raise Unavailable(what, where=where, fix="run trtops registry refresh, and look why nobody did")
         self._binding, self._engine, self._config, self._proven = signed.value, None, None, {}
-        self._arm = signed.value.arms[0]
+        self._arm, self._allowed, self._own = signed.value.arms[0], False, now == 0
         return signed.value
 
     def update_engine_release(self, body: bytes | None) -> EngineRelease:
@@ -213,6 +215,27 @@ class TrustedChannel:
             raise TrustError(f"this is a config of {found[0]} in {found[1]}, not of {self.channel}", where=where)
         self._config = signed.value
         return signed.value
+
+    def update_spec_verdict(self, body: bytes | None) -> Verdict | None:
+        """Accept what policies said of the spec that the engine release was built from.
+
+        Returns:
+            the verdict; None where a service's own disk has none, which a version wrote that did not ask for it.
+
+        Raises:
+            TrustError: unsigned, of another stage, or a denial (the publisher, or whoever can write to the registry).
+            Unavailable: it is not there.
+        """
+        digest = self.engine_release.spec_verdict
+        where = layout.verdict(digest)
+        if body is None and self._own:
+            self._allowed = True
+            return None
+        verdict = self._vouched(body, Verdict, digest, where).value
+        if verdict.stage != "spec" or verdict.decision == "deny" or not verdict.rules:
+            raise TrustError("the verdict does not let the spec through", where=where)
+        self._allowed = True
+        return verdict
 
     def update_provenance(self, target: str, body: bytes | None) -> Provenance:
         """Accept what the builder says of a target's artifact.
@@ -279,10 +302,12 @@ class TrustedChannel:
 
         Raises:
             IntegrityError: the bytes are others than those that were released (the store).
-            RuntimeError: provenance, evidence and verdict of the target were not accepted before.
+            RuntimeError: provenance, evidence and verdict of the target, or the spec's verdict, were not accepted
+                before.
         """
         artifact = self._artifact(target)
-        if missing := {"provenance", "evidence", "verdict"} - self._proven.get(target, set()):
+        proven = self._proven.get(target, set()) | ({"verdict on the spec"} if self._allowed else set())
+        if missing := {"provenance", "evidence", "verdict", "verdict on the spec"} - proven:
             raise RuntimeError(f"{', '.join(sorted(missing))} of {target} must be accepted first")
         if digest != artifact.sidecar.artifact or size_bytes != artifact.sidecar.size_bytes:
             # Arbitrary software: whoever can write to the store cannot swap an engine.

@@ -77,7 +77,7 @@ def verify_release(workspace: Workspace, engine: str, root_file: Path | None) ->
     if checked.holds:
         for arm in trusted.binding.arms:
             words = "" if arm.channel == STABLE else f"{arm.channel}: "
-            found = _releases(workspace, registry, trusted.beside(arm), root)
+            found = _releases(workspace, registry, trusted.beside(arm))
             proofs += [replace(one, subject=words + one.subject) for one in found]
             if arm.channel == STABLE:
                 proofs += _secrets(registry, root, channel, arm.config_release)
@@ -155,7 +155,7 @@ def _pointer(trusted: TrustedChannel, body: bytes, now: int) -> str:
     return f"generation {binding.generation} ({binding.reason}), signed by {binding.actor[:12]}"
 
 
-def _releases(workspace: Workspace, registry: Registry, trusted: TrustedChannel, root: Root) -> Iterator[Proof]:
+def _releases(workspace: Workspace, registry: Registry, trusted: TrustedChannel) -> Iterator[Proof]:
     channel, arm = trusted.channel, trusted.arm
     name = layout.engine_release(channel.engine, arm.engine_release)
     engine = _tried("engine release", lambda: _engine(trusted, registry.read(name)))
@@ -167,7 +167,8 @@ def _releases(workspace: Workspace, registry: Registry, trusted: TrustedChannel,
     if not engine.holds:
         return
     release = trusted.engine_release
-    yield _tried("spec verdict", lambda: _spec_verdict(registry, root, release))
+    said = layout.verdict(release.spec_verdict)
+    yield _tried("spec verdict", lambda: _spec_verdict(trusted, registry.read(said)))
     for artifact in release.artifacts:
         target = artifact.target
         proven = _tried(f"{target}: proofs", lambda target=target: _proofs(trusted, registry, target))  # type: ignore[misc]
@@ -182,19 +183,9 @@ def _engine(trusted: TrustedChannel, body: bytes | None) -> str:
     return f"{release.digest().short} holds: interface {release.contract.version}, commit {release.commit or 'unknown'}"
 
 
-def _spec_verdict(registry: Registry, root: Root, release: EngineRelease) -> str:
-    from trtops.errors import TrustError
-    from trtops.policy.verdict import Verdict
-    from trtops.release.envelope import verify
-
-    where = layout.verdict(release.spec_verdict)
-    body = registry.read(where)
-    if body is None:
-        raise Unavailable("the document is not in the registry", where=where)
-    signed = verify(body, Verdict, root, where=where)
-    verdict = signed.value
-    if signed.digest != release.spec_verdict or verdict.stage != "spec" or verdict.decision == "deny":
-        raise TrustError("the verdict does not let the spec through", where=where)
+def _spec_verdict(trusted: TrustedChannel, body: bytes | None) -> str:
+    verdict = trusted.update_spec_verdict(body)
+    assert verdict is not None  # noqa: S101 - only a service's own disk may lack it
     return f"{verdict.decision} by {len(verdict.rules)} rules, {verdict.engine}, in {verdict.environment}"
 
 

@@ -24,7 +24,7 @@ from trtops.executor.attach import Attachment
 from trtops.executor.executor import Executor
 from trtops.serve.observe import ExecutorMeter
 from trtops.serve.ports import SWITCH_INTERVAL, HttpServer
-from trtops.serve.server import Doors, ServeSettings
+from trtops.serve.server import Doors, Home, ServeSettings
 from trtops.spec.engine import Batching
 from trtops.tensor import TensorInfo
 from trtops.transport.server import Server as Shared
@@ -147,7 +147,7 @@ async def serve(config: Config) -> None:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "executor"
         shared = Shared(path, Attachment(executor))
-        doors = Doors(server, settings, path)
+        doors = Doors(server, settings, Home(executor, executor, path, shared=shared))
         ports = await doors.open(("sum",))
         await doors.settled()
         print(json.dumps(ports), flush=True)

@@ -48,10 +48,10 @@ def test_http_and_grpc_give_what_onnx_runtime_gives(shipped: Repository, front_e
 
 
 def test_without_the_extra_it_says_what_to_install(shipped: Repository) -> None:
-    """An interpreter that does not find grpc says which extra is missing, and serves nothing."""
+    """An interpreter that does not find hpack says which extra is missing, and serves nothing."""
     code = (
         "import sys\n"
-        "sys.modules['grpc'] = None\n"
+        "sys.modules['hpack'] = None\n"
         "from trtops.cli.main import run\n"
         "sys.argv = ['trtops', 'serve', 'tiny', '--port', '0', '--control-port', '0', '--grpc-port', '0']\n"
         "run()\n"

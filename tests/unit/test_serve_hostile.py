@@ -58,8 +58,12 @@ def well(served: Served) -> None:
     """The server serves, and holds nothing of those that went."""
     assert [reply.status for reply in exchange(served, post(INFER, request_json()))] == [200]
     end = time.monotonic() + 20
-    while served.server.data.connections or served.server.data.buffered:
-        assert time.monotonic() < end, served.server.data
+    while (
+        served.server.data.connections
+        or served.server.data.buffered
+        or any(port.buffered for port in served.server._grpc)
+    ):
+        assert time.monotonic() < end, (served.server.data, served.server._grpc)
         time.sleep(0.01)
 
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from trtops.serve.desk import Control, Health, Numbers
-    from trtops.serve.grpc_server import GrpcServer
+    from trtops.serve.grpc_server import GrpcPort
     from trtops.serve.inference import Runs
     from trtops.serve.observe import ExecutorMeter
     from trtops.serve.trace import Tracer
@@ -93,7 +93,7 @@ class HttpServer:
         self._limits = limits
         self._settings = settings
         self._servers: list[asyncio.Server] = []
-        self._grpc: list[GrpcServer] = []
+        self._grpc: list[GrpcPort] = []
 
     async def listen_grpc(self, host: str, port: int, *, control: bool) -> int:
         """Open a port for gRPC.
@@ -111,14 +111,17 @@ class HttpServer:
             Unavailable: the port is in use.
         """
         from trtops.serve.grpc_calls import ControlCalls, DataCalls
-        from trtops.serve.grpc_server import GrpcServer
+        from trtops.serve.grpc_server import GrpcPort
 
         calls = DataCalls(self.desk)
         if control:
             spread = self.routes.regions_changed
             calls = ControlCalls(self.desk, self._control_of, spread, self._settings)
-        server = GrpcServer(self._inference, calls.calls(), self._limits)
-        found = await server.listen(host, port)
+        server = GrpcPort(self._inference, calls.calls(), self._limits, self.meters.refused)
+        try:
+            found = await server.listen(host, port)
+        except OSError as error:
+            raise cannot_listen(error, host, port) from None
         self._grpc.append(server)
         return found
 

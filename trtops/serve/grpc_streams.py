@@ -1,0 +1,380 @@
+"""Calls of the gRPC port: messages in a stream's body, deadlines, faults as trailers, unary calls and streams of them.
+
+No task and no future is made for a unary inference: its answer is written when the executor gives it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import logging
+import time
+from collections import deque
+from typing import TYPE_CHECKING, Any, Final
+
+from trtops.errors import InputError, TrtopsError
+from trtops.serve.exchange import HttpError, decompress
+from trtops.serve.faults import Fault, fault_of
+from trtops.serve.grpc_messages import field, messages, status_details
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from trtops.executor.port import Outcome
+    from trtops.serve.grpc_server import GrpcPort
+    from trtops.serve.oip import Codec, Decoded
+    from trtops.serve.streams import Headers, Stream
+
+log = logging.getLogger(__name__)
+
+_STREAMED: Final = 64
+_LONGEST_MESSAGE: Final = 1000
+_INTERNAL: Final = 13
+_CODES: Final[Mapping[int, int]] = {
+    400: 3,  # INVALID_ARGUMENT
+    403: 7,  # PERMISSION_DENIED
+    404: 5,  # NOT_FOUND
+    406: 9,  # FAILED_PRECONDITION
+    413: 8,  # RESOURCE_EXHAUSTED
+    415: 12,  # UNIMPLEMENTED
+    429: 8,
+    431: 8,
+    501: 12,
+    503: 14,  # UNAVAILABLE
+    504: 4,  # DEADLINE_EXCEEDED
+}
+"""HTTP status of a fault -> gRPC code; INTERNAL is what is left."""
+_UNITS: Final = {b"H": 3600.0, b"M": 60.0, b"S": 1.0, b"m": 1e-3, b"u": 1e-6, b"n": 1e-9}
+_MAX_DIGITS: Final = 8
+
+
+def _literal(name: bytes, value: bytes) -> bytes:
+    """A header that enters no table (RFC 7541, 6.2.2), names and values as they are."""
+    return b"\0" + _length(name) + name + _length(value) + value
+
+
+def _length(text: bytes) -> bytes:
+    size = len(text)
+    if size < 127:  # noqa: PLR2004 - a prefix of seven bits
+        return bytes((size,))
+    out, size = bytearray((127,)), size - 127
+    while size > 127:  # noqa: PLR2004 - seven bits a byte
+        out.append(size & 127 | 128)
+        size >>= 7
+    out.append(size)
+    return bytes(out)
+
+
+_OK_HEAD: Final = b"\x88" + _literal(b"content-type", b"application/grpc")
+_OK: Final = _literal(b"grpc-status", b"0")
+
+
+def _base64(data: bytes) -> bytes:
+    return base64.b64encode(data).rstrip(b"=")
+
+
+def _percent(text: str) -> bytes:
+    """A message as the trailer ``grpc-message`` carries it: printable ASCII, the rest percent-encoded."""
+    return b"".join(
+        bytes((byte,)) if 32 <= byte < 127 and byte != 37 else b"%%%02X" % byte  # noqa: PLR2004 - printable, "%"
+        for byte in text[:_LONGEST_MESSAGE].encode(errors="replace")
+    )
+
+
+def trailers_of(fault: Fault) -> bytes:
+    """The block of trailers that tell a fault; one that may be tried again says when, in both ways of clients."""
+    code = _CODES.get(fault.status, _INTERNAL)
+    block = _literal(b"grpc-status", b"%d" % code) + _literal(b"grpc-message", _percent(fault.message))
+    if fault.retry_after is not None:
+        details = status_details(code, fault.message[:_LONGEST_MESSAGE], fault.retry_after)
+        block += _literal(b"retry-after", f"{fault.retry_after:g}".encode())
+        block += _literal(b"grpc-status-details-bin", _base64(details))
+    return block
+
+
+def _framed(data: bytes) -> bytes:
+    return b"\0" + len(data).to_bytes(4, "big") + data
+
+
+def timeout_of(value: bytes) -> float | None:
+    """Seconds of a ``grpc-timeout``; None: it is none.
+
+    Raises:
+        InputError: it is malformed.
+    """
+    if not value:
+        return None
+    unit = _UNITS.get(value[-1:])
+    if unit is None or not value[:-1].isdigit() or len(value) > _MAX_DIGITS + 1:
+        raise InputError(f"grpc-timeout: expected up to 8 digits and a unit, got {value[:40]!r}")
+    return int(value[:-1]) * unit
+
+
+class Call:
+    """What every call has: its stream, its metadata, and the messages of its body.
+
+    Attributes:
+        stream: that it came on.
+        metadata: its headers.
+    """
+
+    def __init__(self, port: GrpcPort, stream: Stream, metadata: Headers) -> None:
+        """Begin with no message."""
+        self.port = port
+        self.stream = stream
+        self.metadata = metadata
+        self._pieces: list[bytes] = []
+        self._size = 0
+        self._over = False
+
+    def data(self, piece: bytes) -> None:
+        """Take a piece of the body; refuse one that is too large as soon as it says so."""
+        self._pieces.append(piece)
+        self._size += len(piece)
+        limits = self.port.limits
+        if self._size > limits.body_bytes + 5:
+            self.refuse(Fault(413, "too_large", f"the message is too large: {limits.body_bytes} bytes are allowed"))
+        elif self.port.buffered > limits.buffered_bytes:
+            self.refuse(Fault(503, "overloaded", "too many bytes of requests are held; try again", 1.0))
+
+    def take(self) -> bytes | None:
+        """The next message; None: it is not whole.
+
+        Raises:
+            HttpError: it is too large, or its compression is not taken.
+        """
+        if self._size < 5:  # noqa: PLR2004 - a message's prefix
+            return None
+        body = self._pieces[0] if len(self._pieces) == 1 else b"".join(self._pieces)
+        self._pieces = [body]
+        limit = self.port.limits.body_bytes
+        size = int.from_bytes(body[1:5], "big")
+        if size > limit:
+            raise HttpError(413, f"the message is too large: {limit} bytes are allowed")
+        if len(body) < 5 + size:
+            return None
+        data, rest = body[5 : 5 + size], body[5 + size :]
+        self._pieces, self._size = ([rest] if rest else []), len(rest)
+        if not body[0]:
+            return data
+        encoding = self.header(b"grpc-encoding") or b""
+        if body[0] != 1 or encoding in {b"", b"identity"}:
+            raise HttpError(400, "a message is compressed, and grpc-encoding does not say how")
+        return decompress(data, encoding, limit)
+
+    def header(self, name: bytes) -> bytes | None:
+        """A value of the call's metadata."""
+        for key, value in self.metadata:
+            if key == name:
+                return value
+        return None
+
+    def refuse(self, fault: Fault) -> None:
+        """Answer with an error."""
+        if not self._over:
+            self._over = True
+            self.port.refused(fault)
+            self.stream.connection.answer(self.stream, _OK_HEAD, b"", trailers_of(fault), well=False)
+
+    def late(self) -> None:
+        """Its body took too long to come."""
+        self.refuse(Fault(504, "deadline", "the message took too long to come"))
+
+    def cancel(self) -> None:
+        """Nobody waits any more."""
+        self._over = True
+
+    def _fail(self, error: Exception) -> None:
+        if isinstance(error, HttpError):
+            self.refuse(Fault(error.status, "malformed", error.message, 1.0 if error.status == 503 else None))  # noqa: PLR2004 - HTTP's own number
+            return
+        if not isinstance(error, TrtopsError):
+            log.error("a gRPC call failed", exc_info=error)
+        self.refuse(fault_of(error))
+
+
+class Unary(Call):
+    """A call that needs its request alone: answered by a coroutine that gives a message."""
+
+    def __init__(self, port: GrpcPort, stream: Stream, metadata: Headers, name: str, answering: Any) -> None:  # noqa: ANN401 - a coroutine function
+        """Answer by ``answering``; ``name`` is the method's."""
+        super().__init__(port, stream, metadata)
+        self._name = name
+        self._answering = answering
+        self._task: asyncio.Future[None] | None = None
+
+    def end(self) -> None:
+        """Start the answer."""
+        self._task = asyncio.ensure_future(self._answer())
+
+    async def _answer(self) -> None:
+        try:
+            data = self.take()
+            if data is None or self._size:
+                raise InputError("a unary call has one message")  # noqa: TRY301 - answered like every other
+            answer = await self._answering(read(f"{self._name}Request", data))
+            if not self._over:
+                self._over = True
+                body = answer if isinstance(answer, bytes) else answer.SerializeToString()
+                self.stream.connection.answer(self.stream, _OK_HEAD, _framed(body), _OK)
+        except Exception as error:  # noqa: BLE001 - the client gets an answer
+            self._fail(error)
+
+
+class Infer(Call):
+    """``ModelInfer``: a :class:`trtops.serve.inference.Caller`."""
+
+    def __init__(self, port: GrpcPort, stream: Stream, metadata: Headers) -> None:
+        """Wait for the request."""
+        super().__init__(port, stream, metadata)
+        self.request: Any = None
+        self.started = 0.0
+        self.context: Any = None
+        self.remaining: float | None = None
+        self._cancel: Callable[[], None] | None = None
+
+    @property
+    def cancel(self) -> Callable[[], None]:
+        """Takes the request back."""
+        return self._taken_back
+
+    @cancel.setter
+    def cancel(self, value: Callable[[], None] | None) -> None:
+        self._cancel = value
+
+    def _taken_back(self) -> None:
+        self._over = True
+        if self._cancel is not None:
+            self._cancel()
+
+    def end(self) -> None:
+        """Pass the request on."""
+        self.started = time.monotonic()
+        try:
+            data = self.take()
+            if data is None or self._size:
+                raise InputError("a unary call has one message")  # noqa: TRY301 - answered like every other
+            self.remaining = timeout_of(self.header(b"grpc-timeout") or b"")
+            self.request = read("ModelInferRequest", data)
+            self.port.infer(self)
+        except Exception as error:  # noqa: BLE001 - the client gets an answer
+            self._fail(error)
+
+    def give(self, codec: Codec, decoded: Decoded, outcome: Outcome) -> None:
+        """Answer with what came out."""
+        data = self.port.codec_of(codec).encode(decoded, outcome)
+        self._cancel = None
+        if not self._over:
+            self._over = True
+            self.stream.connection.answer(self.stream, _OK_HEAD, _framed(data), _OK)
+
+
+class Piece(Infer):
+    """One request of a stream of them."""
+
+    def __init__(self, whole: Streaming, request: Any) -> None:  # noqa: ANN401 - protobuf's
+        """Belong to a stream."""
+        super().__init__(whole.port, whole.stream, whole.metadata)
+        self.request = request
+        self.started = time.monotonic()
+        self.answer: bytes | None = None
+        self._whole = whole
+
+    def give(self, codec: Codec, decoded: Decoded, outcome: Outcome) -> None:
+        """Keep the answer until its turn."""
+        self._cancel = None
+        self.answer = field(2, self.port.codec_of(codec).encode(decoded, outcome))
+        self._whole.write()
+
+    def refuse(self, fault: Fault) -> None:
+        """Keep the error until its turn: it ends no other request."""
+        self._cancel = None
+        name, key = self.request.model_name, self.request.id
+        failed = messages()["ModelInferResponse"](id=key, model_name=name).SerializeToString()
+        self.answer = field(1, fault.message.encode()) + field(2, failed)
+        self._whole.write()
+
+
+class Streaming(Call):
+    """``ModelStreamInfer``: requests run together, answers come in their order."""
+
+    def __init__(self, port: GrpcPort, stream: Stream, metadata: Headers) -> None:
+        """Begin with no request."""
+        super().__init__(port, stream, metadata)
+        self._waiting: deque[Piece] = deque()
+        self._head = _OK_HEAD
+        self._last = False
+        self._remaining: float | None = None
+
+    def data(self, piece: bytes) -> None:
+        """Start what is whole."""
+        super().data(piece)
+        try:
+            while not self._over and (data := self.take()) is not None:
+                if len(self._waiting) >= _STREAMED:
+                    raise HttpError(429, f"a stream may have {_STREAMED} requests in flight")  # noqa: TRY301 - answered below
+                one = Piece(self, read("ModelInferRequest", data))
+                self._waiting.append(one)
+                self.port.infer(one)
+        except Exception as error:  # noqa: BLE001 - the client gets an answer
+            self._fail(error)
+        self.port.buffered -= self.stream.held - self._size
+        self.stream.held = self._size
+
+    def end(self) -> None:
+        """No more requests come."""
+        self._last = True
+        self.write()
+
+    def late(self) -> None:
+        """A stream may stay open."""
+
+    def write(self) -> None:
+        """Write the answers whose turn it is."""
+        connection, ready = self.stream.connection, []
+        while self._waiting and (answer := self._waiting[0].answer) is not None:
+            self._waiting.popleft()
+            ready.append(_framed(answer))
+        if self._over:
+            return
+        if self._last and not self._waiting:
+            self._over = True
+            connection.answer(self.stream, self._head, b"".join(ready), _OK)
+        elif ready:
+            connection.part(self.stream, self._head, b"".join(ready))
+            self._head = b""
+
+    def cancel(self) -> None:
+        """Take all of them back."""
+        self._over = True
+        for one in tuple(self._waiting):
+            one.cancel()
+
+
+class Nothing(Call):
+    """A call that is refused whatever its body says."""
+
+    def __init__(self, port: GrpcPort, stream: Stream, metadata: Headers, fault: Fault) -> None:
+        """Refuse."""
+        super().__init__(port, stream, metadata)
+        self.refuse(fault)
+
+    def data(self, piece: bytes) -> None:
+        """Drop it."""
+
+    def end(self) -> None:
+        """Do nothing."""
+
+
+def read(name: str, data: bytes) -> Any:  # noqa: ANN401 - protobuf's class
+    """A message of its bytes.
+
+    Raises:
+        InputError: they are none. Blame the client.
+    """
+    from google.protobuf.message import DecodeError
+
+    try:
+        return messages()[name].FromString(data)
+    except DecodeError:
+        raise InputError(f"not a {name}: the message's bytes are no such protobuf") from None

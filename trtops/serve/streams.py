@@ -1,0 +1,80 @@
+"""A stream of an HTTP/2 connection, who gets its request, and who owns the connection."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from trtops.serve.exchange import Limits
+    from trtops.serve.http2 import Connection
+
+Headers = tuple[tuple[bytes, bytes], ...]
+
+
+class Receiver(Protocol):
+    """Whoever a stream's request is for."""
+
+    def data(self, piece: bytes) -> None:
+        """A piece of the body came."""
+
+    def end(self) -> None:
+        """The request is whole."""
+
+    def cancel(self) -> None:
+        """Nobody waits for an answer any more."""
+
+
+class Stream:
+    """One request and its answer.
+
+    Attributes:
+        number: of the stream.
+        receiver: gets the body.
+        window: bytes that may be sent yet.
+        waiting: bytes that wait for the window, then ``trailers`` follow.
+        ended: the request is whole.
+        started: when it began.
+    """
+
+    __slots__ = (
+        "connection",
+        "ended",
+        "held",
+        "number",
+        "receiver",
+        "started",
+        "trailers",
+        "unread",
+        "waiting",
+        "window",
+    )
+
+    def __init__(self, connection: Connection, number: int, window: int, now: float) -> None:
+        """Begin."""
+        self.connection = connection
+        self.number = number
+        self.receiver: Receiver | None = None
+        self.window = window
+        self.waiting = b""
+        self.trailers = b""
+        self.ended = False
+        self.started = now
+        self.unread = 0
+        self.held = 0
+
+
+class Owner(Protocol):
+    """The listening port of a connection."""
+
+    limits: Limits
+    now: Callable[[], float]
+    connections: set[Connection]
+    buffered: int
+
+    def open(self, stream: Stream, headers: Headers) -> Receiver:
+        """A request begins."""
+
+    def soon(self, connection: Connection) -> None:
+        """Have the connection flushed at the end of this turn of the loop."""

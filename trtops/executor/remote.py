@@ -86,7 +86,9 @@ class RemoteEngines:
         self._links = Links(path, slots=slots, input_bytes=input_bytes, output_bytes=output_bytes, watcher=watcher)
         self._numbers = itertools.count(random.getrandbits(32))
         self._infos: tuple[EngineInfo, ...] = ()
+        self._usual = self._links.usual
         self._outputs: dict[str, _Size] = {}
+        self._small: frozenset[str] = frozenset()
         self._asked = -math.inf
         self._closed = threading.Event()
         try:
@@ -113,8 +115,8 @@ class RemoteEngines:
             Overloaded: all slots are in use.
             Unavailable: the engine, its worker or the supervisor is not there now.
         """
-        need = self._need(engine, request)
-        seen = None
+        need = self._usual if engine in self._small else self._need(engine, request)
+        seen = -1
         while True:
             worker, channel = self._seat(engine, request.key)
             try:
@@ -131,6 +133,12 @@ class RemoteEngines:
                 if worker == seen:
                     raise
                 seen = worker  # it ended just now: the routes say who took over
+                continue
+            except InputError:
+                larger = self._need(engine, request)
+                if need is not self._usual or (larger[0] <= need[0] and larger[1] <= need[1]):
+                    raise
+                need = larger  # more than the engine takes: it shall say so itself
                 continue
             return partial(client.cancel, call)
 
@@ -195,12 +203,12 @@ class RemoteEngines:
         """The worker (0: an executor without workers) and the channel that serve a key now."""
         if self._guide is None:
             return 0, "stable"
-        route = self._guide.routes.get(engine)
+        route = self._guide.find(engine)
         if route is None:
             known = ", ".join(sorted(self._guide.routes)) or "none"
             raise InputError(f"no engine {engine!r} is loaded", fix=f"loaded engines: {known}")
         bucket = bucket_of(key.encode()) if key else bucket_of_number(next(self._numbers))
-        seat = route.seat(bucket)
+        seat = route.seats[route.table[bucket]]
         if not seat.worker:
             raise Unavailable(
                 f"engine {engine} lost its worker and is being loaded again", fix="send the request again in a moment"
@@ -242,7 +250,8 @@ class RemoteEngines:
         infos = infos_of(catalogue)
         self._asked = time.monotonic()
         if infos != self._infos:
-            self._outputs = {info.name: _Size(info) for info in infos}
+            self._outputs = {info.name: _Size(info.outputs) for info in infos}
+            self._small = frozenset(info.name for info in infos if _fits(info, self._usual))
             self._infos = infos
 
     def _need(self, engine: str, request: Request) -> tuple[int, int]:
@@ -253,24 +262,31 @@ class RemoteEngines:
 
 
 class _Size:
-    """How large an engine's outputs are."""
+    """How large tensors of an engine are. ``open``: how many of them have open sizes beside their rows."""
 
-    def __init__(self, info: EngineInfo) -> None:
-        self._fixed = self._row = self._open = 0
-        self._arrays = len(info.outputs)
-        for tensor in info.outputs:
+    def __init__(self, tensors: tuple[TensorInfo, ...]) -> None:
+        self._fixed = self._row = self.open = 0
+        self._arrays = len(tensors)
+        for tensor in tensors:
             width = _WIDTHS.get(tensor.dtype, 8)
             first, rest = tensor.shape[:1], tensor.shape[1:]
             if any(isinstance(dim, str) for dim in rest):
-                self._open += 1
+                self.open += 1
             elif first and isinstance(first[0], str):
                 self._row += width * math.prod(dim for dim in rest if isinstance(dim, int))
             else:
                 self._fixed += width * math.prod(dim for dim in tensor.shape if isinstance(dim, int))
 
-    def of(self, rows: int, inputs: int) -> int:
-        """Bytes of all outputs. One with open sizes is taken to be no larger than twice all inputs."""
-        return room(self._arrays, self._fixed + self._row * rows + 2 * inputs * self._open)
+    def of(self, rows: int, inputs: int = 0) -> int:
+        """Bytes of all. One with open sizes is taken to be no larger than twice all inputs."""
+        return room(self._arrays, self._fixed + self._row * rows + 2 * inputs * self.open)
+
+
+def _fits(info: EngineInfo, usual: tuple[int, int]) -> bool:
+    """Whether the largest batch of an engine fits in a slot of the usual size."""
+    inputs, outputs = _Size(info.inputs), _Size(info.outputs)
+    known = not (inputs.open or outputs.open)
+    return known and inputs.of(info.max_batch) <= usual[0] and outputs.of(info.max_batch) <= usual[1]
 
 
 _WIDTHS: Final = {

@@ -37,7 +37,12 @@ class NoRoutes(TrtopsError):
 
 
 class Guide:
-    """Routes and catalogue of a supervisor, as they are now. One thread calls :meth:`wait`."""
+    """Routes and catalogue of a supervisor, as they are now. One thread calls :meth:`wait`.
+
+    Attributes:
+        catalogue: the engines, as the supervisor describes them.
+        find: engine -> its route; None: it has none. Called for every request.
+    """
 
     def __init__(self, path: Path | str, *, timeout: float = 5.0) -> None:
         """Look up.
@@ -55,6 +60,7 @@ class Guide:
         self.catalogue: list[dict[str, Any]] = []
         try:
             self._view = self._look_up()
+            self.find = self._view.find
             self._read(self._socket.recv(MAX_PACKET))
             self._socket.settimeout(None)
         except TrtopsError:

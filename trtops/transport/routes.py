@@ -32,6 +32,7 @@ PAGE_VERSION: Final = 1
 PAGE: Final = struct.Struct("<QIIII")
 """magic, version, bytes before the first copy, bytes of a copy, bytes of the page."""
 SEQUENCE_AT: Final = 64
+_SEQUENCE: Final = SEQUENCE_AT // 8
 PAGE_HEADER_BYTES: Final = 128
 
 COPY: Final = struct.Struct("<III")
@@ -275,7 +276,7 @@ class Page:
     @property
     def sequence(self) -> int:
         """Counts up with each change."""
-        return self._words[SEQUENCE_AT // 8]
+        return self._words[_SEQUENCE]
 
     def write(self, routes: Mapping[str, Route]) -> None:
         """Replace all routes, for all clients at once.
@@ -294,7 +295,7 @@ class Page:
 
     def publish(self) -> None:
         """Let readers see the staged copy: one store of 8 bytes, which x86-64 makes at once and after those before."""
-        self._words[SEQUENCE_AT // 8] = self.sequence + 1
+        self._words[_SEQUENCE] = self.sequence + 1
 
     def close(self) -> None:
         """Give the memory back; clients keep theirs. Idempotent."""
@@ -337,17 +338,23 @@ class PageView:
     @property
     def sequence(self) -> int:
         """Counts up with each change."""
-        return self._words[SEQUENCE_AT // 8]
+        return self._words[_SEQUENCE]
+
+    def find(self, engine: str) -> Route | None:
+        """The route of an engine now."""
+        if self._words[_SEQUENCE] != self._seen:
+            return self.routes.get(engine)
+        return self._routes.get(engine)
 
     @property
     def routes(self) -> Mapping[str, Route]:
         """All routes, of one moment. The same object until they change."""
-        sequence = self._words[SEQUENCE_AT // 8]
+        sequence = self._words[_SEQUENCE]
         while sequence != self._seen:
             start = self._first + sequence % 2 * self._copy_bytes
             size = min(COPY.unpack_from(self._map, start)[1], self._copy_bytes - COPY_HEADER_BYTES)
             copy = self._map[start : start + COPY_HEADER_BYTES + size]
-            again = self._words[SEQUENCE_AT // 8]
+            again = self._words[_SEQUENCE]
             # This copy is written again only after the other one was published: an unchanged number means a whole copy.
             routes = decode_routes(copy) if again == sequence else None
             if routes is not None:

@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from multiprocessing.connection import Connection
 
     from trtops.transport.call import Call
+    from trtops.transport.connection import Relief
 
 _LENGTH = struct.Struct("<Q")
 _REPLY = np.zeros(4096, np.uint8)
@@ -64,7 +65,7 @@ class Sum:
         done(Outcome({"y": _REPLY}))
         return lambda: None
 
-    def start(self, *, relief: Callable[[float], bool] | None = None) -> None:
+    def start(self, *, relief: Relief | None = None) -> None:
         """Nothing waits."""
 
     def mapped(self, memory: np.ndarray[Any, Any]) -> None:

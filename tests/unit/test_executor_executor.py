@@ -580,6 +580,18 @@ def test_repr_shows_load(executor: Executor) -> None:
     box.wait(2)
 
 
+class Always:
+    """Somebody always stands by."""
+
+    begins = 0
+
+    def __call__(self, expected: float) -> bool:
+        return expected >= 0
+
+    def begun(self) -> None:
+        self.begins += 1
+
+
 def test_offers_wait_for_a_start_and_run_in_its_thread(executor: Executor) -> None:
     session, box = Session(), Box()
     load(executor, session)
@@ -587,14 +599,14 @@ def test_offers_wait_for_a_start_and_run_in_its_thread(executor: Executor) -> No
     for index in range(3):
         executor.offer("e", rows(index), box.of(index))
     assert not session.threads
-    executor.start(relief=lambda _: True)
+    executor.start(relief=Always())
     assert session.threads == {threading.get_ident()}
     assert [box.outcomes[index].batch for index in range(3)] == [3, 3, 3]  # answered before it returned
     executor.offer("e", rows(3), box.of(3))
     executor.start()
     box.wait(4)
     assert len(session.threads) == 2
-    executor.start(relief=lambda _: True)  # nothing to do
+    executor.start(relief=Always())  # nothing to do
 
 
 def test_a_batch_is_run_here_only_if_somebody_else_waits_meanwhile(executor: Executor) -> None:
@@ -602,18 +614,22 @@ def test_a_batch_is_run_here_only_if_somebody_else_waits_meanwhile(executor: Exe
     load(executor, slow)
     asked: list[float] = []
 
-    def ask(seconds: float) -> bool:
-        asked.append(seconds)
-        return len(asked) > 1
+    class Ask(Always):
+        def __call__(self, expected: float) -> bool:
+            asked.append(expected)
+            return len(asked) > 1
 
+    ask = Ask()
     executor.offer("e", rows(0), box.of(0))
     executor.start(relief=ask)
+    assert not ask.begins
     assert asked[0] >= 0.002  # what it took while it was warmed up
     assert 0 not in box.outcomes  # the lane's thread runs it
     assert box.wait_key(0).error is None
     executor.offer("e", rows(1), box.of(1))
     executor.start(relief=ask)
     assert box.outcomes[1].error is None
+    assert ask.begins == 1
 
 
 def test_a_deadline_is_kept_while_a_batch_runs_in_the_thread_that_offered_it(executor: Executor) -> None:
@@ -621,13 +637,13 @@ def test_a_deadline_is_kept_while_a_batch_runs_in_the_thread_that_offered_it(exe
     load(executor, session)
     session.hold()
     executor.offer("e", rows(0), box.of("running"))
-    runner = threading.Thread(target=lambda: executor.start(relief=lambda _: True))
+    runner = threading.Thread(target=lambda: executor.start(relief=Always()))
     runner.start()
     session.wait_entered()
     late = rows(1)
     late.deadline = time.monotonic() + 0.02
     executor.offer("e", late, box.of("late"))
-    executor.start(relief=lambda _: True)  # the lane is busy: it returns at once
+    executor.start(relief=Always())  # the lane is busy: it returns at once
     assert isinstance(box.error("late"), DeadlineExceeded)
     assert "running" not in box.outcomes
     session.gate.set()

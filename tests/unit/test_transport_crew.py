@@ -39,8 +39,13 @@ def test_the_first_leads_and_the_other_takes_over_before_long_work() -> None:
     waiting(crew)
     assert not other.leads.is_set()
     assert turn(2 * SHORT)
+    assert not turn.lost
+    assert not other.leads.is_set()  # the device has nothing yet
+    turn.begun()
     assert turn.lost
     assert other.leads.wait(LONG)
+    assert turn(2 * SHORT)  # the other one leads already
+    turn.begun()
     turn.end()
     other.thread.join()
 

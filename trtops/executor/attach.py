@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from trtops.executor.port import EngineInfo, Engines
+    from trtops.executor.port import EngineInfo, Engines, Relief
     from trtops.transport.connection import Answer
 
 
@@ -46,7 +46,7 @@ class Attachment:
         """
         return self._submit(engine, Request(inputs, rows, deadline, priority), done)
 
-    def start(self, *, relief: Callable[[float], bool] | None = None) -> None:
+    def start(self, *, relief: Relief | None = None) -> None:
         """Start what was queued, see :meth:`trtops.executor.port.Offers.start`."""
         if self._starts is not None:
             self._starts.start(relief=relief)

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from trtops.executor.completion import Work
     from trtops.executor.engine import Engine
     from trtops.executor.observer import Observer
-    from trtops.executor.port import EngineInfo, Outcome, Request
+    from trtops.executor.port import EngineInfo, Outcome, Relief, Request
     from trtops.executor.state import Action, EngineQueue
     from trtops.executor.worker import Ran
     from trtops.spec.engine import Batching, Memory, Profile
@@ -163,14 +163,14 @@ class Executor:
             )
         return partial(self._cancel, loaded, ticket)
 
-    def start(self, *, relief: Callable[[float], bool] | None = None) -> None:
+    def start(self, *, relief: Relief | None = None) -> None:
         """Start what was offered.
 
         Args:
             relief: this thread would only wait for more requests, so it may run one batch: that saves waking the
-                lane's thread, and with an idle lane the completion thread's. This is called before, with the seconds
-                that the batch is expected to take, so that another thread waits meanwhile; it returns False if there
-                is none, and then the lane's thread runs the batch. None: lanes' threads run all.
+                lane's thread, and with an idle lane the completion thread's. This is asked before, and told when the
+                device has the batch, so that another thread waits meanwhile. Where it says no, and where it is None,
+                the lane's thread runs the batch.
         """
         with self._lock:
             actions = planner.plan(self._state, self._clock())
@@ -180,8 +180,8 @@ class Executor:
                 del actions[0]
                 self._on_lane[mine.lane] = mine
             self._do(actions)
-        if mine is not None:
-            self._lanes[mine.lane].run_here(mine)
+        if mine is not None and relief is not None:
+            self._lanes[mine.lane].run_here(mine, relief.begun)
 
     def _after_offer(self, queue: EngineQueue, now: float) -> None:
         if planner.can_launch(self._state, queue):

@@ -137,6 +137,16 @@ class Tolerance:
     bounds: Mapping[str, float] = field(default_factory=dict)
 
 
+class Relief(Protocol):
+    """Lets a thread work that should wait for clients."""
+
+    def __call__(self, expected: float) -> bool:
+        """Ask before the work, with the seconds that it is expected to take; False: nobody could take its place."""
+
+    def begun(self) -> None:
+        """The work is handed to the device: from now on the thread only waits, and somebody may take its place."""
+
+
 @runtime_checkable
 class Offers(Protocol):
     """An executor in this process that takes several requests before it starts them."""
@@ -148,11 +158,10 @@ class Offers(Protocol):
             TrtopsError: as :meth:`Engines.submit`.
         """
 
-    def start(self, *, relief: Callable[[float], bool] | None = None) -> None:
+    def start(self, *, relief: Relief | None = None) -> None:
         """Start what was offered.
 
-        With ``relief`` a batch may be run in this thread, which would only wait for more. It is called before, with
-        the seconds that the batch is expected to take, to let another thread wait; False: there is none.
+        With ``relief`` a batch may be run in this thread, which would only wait for more, if it allows it.
         """
 
 

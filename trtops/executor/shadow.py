@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from trtops.executor.attach import Attachment
     from trtops.executor.orders import Compare, Mirror
-    from trtops.executor.port import EngineInfo
+    from trtops.executor.port import EngineInfo, Relief
     from trtops.tensor import TensorInfo
     from trtops.transport.call import Reply
     from trtops.transport.connection import Answer
@@ -104,7 +104,7 @@ class Shadows:
         """An engine is not served here any more."""
         self._left.add(engine)
 
-    def start(self, *, relief: Callable[[float], bool] | None = None) -> None:
+    def start(self, *, relief: Relief | None = None) -> None:
         """Start what was queued."""
         self._inner.start(relief=relief)
 

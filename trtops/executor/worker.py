@@ -61,6 +61,10 @@ class Ran:
         return self.error is None and not self.alone
 
 
+def _nobody() -> None:
+    """Nobody wants to know."""
+
+
 def run_batch(
     engine: Engine,
     lane: int,
@@ -68,12 +72,17 @@ def run_batch(
     rows: int,
     clock: Callable[[], float],
     named: Named = nothing,
+    begun: Callable[[], None] = _nobody,
 ) -> Ran:
     """Run a batch on the session of a lane. Never raises. ``named`` opens a range for a profiler.
 
     A batch that fails together is run again request by request, so that a bad one fails alone; not if the session died.
+    ``begun`` is called when this thread begins to wait for the device: of a lone request, which wants to be answered
+    soon, not before the device has it; of several at once, since putting them together takes its time, too.
     """
-    ran = _run_once(engine, lane, tickets, rows, clock, named)
+    if len(tickets) > 1:
+        begun()
+    ran = _run_once(engine, lane, tickets, rows, clock, named, begun)
     if ran.error is None or ran.dead or len(tickets) == 1:
         return ran
     log.warning(
@@ -81,7 +90,7 @@ def run_batch(
     )
     for ticket in tickets:
         ticket.offset = 0
-        ran.alone[id(ticket)] = single = _run_once(engine, lane, (ticket,), ticket.rows, clock, named)
+        ran.alone[id(ticket)] = single = _run_once(engine, lane, (ticket,), ticket.rows, clock, named, _nobody)
         ran.compute_s += single.compute_s
         if single.dead:
             ran.dead, ran.error = True, single.error
@@ -90,7 +99,13 @@ def run_batch(
 
 
 def _run_once(
-    engine: Engine, lane: int, tickets: tuple[Ticket, ...], rows: int, clock: Callable[[], float], named: Named
+    engine: Engine,
+    lane: int,
+    tickets: tuple[Ticket, ...],
+    rows: int,
+    clock: Callable[[], float],
+    named: Named,
+    begun: Callable[[], None],
 ) -> Ran:
     ran = Ran(whole=len(tickets) == 1 and (rows >= engine.interface.min_rows or not engine.interface.batchable))
     start = clock()
@@ -101,12 +116,14 @@ def _run_once(
                 cast("Gathers", session).enqueue(inputs_of(engine.interface, tickets), rows)
             began = clock()
             ran.gather_s = began - start
+            begun()
             with named("compute"):
                 outputs = cast("Gathers", session).collect()
             whole = rows
         else:
             with named("copy in"):
                 inputs = engine.stagings[lane].gather(tickets, rows)
+            begun()
             began = clock()
             ran.gather_s = began - start
             with named("compute"):
@@ -161,9 +178,12 @@ class Lane:
         """Hand over a batch. The planner hands one to a free lane only."""
         self._inbox.put(launch)
 
-    def run_here(self, launch: Launch) -> None:
-        """Run a batch in the caller's thread. What follows on this lane is its own thread's."""
-        following = self._run(launch)
+    def run_here(self, launch: Launch, begun: Callable[[], None]) -> None:
+        """Run a batch in the caller's thread. What follows on this lane is its own thread's.
+
+        ``begun`` is called when the thread begins to wait for the device.
+        """
+        following = self._run(launch, begun)
         if following is not None:
             self.put(following)
 
@@ -183,9 +203,10 @@ class Lane:
             while following is not None:
                 following = self._run(following)
 
-    def _run(self, launch: Launch) -> Launch | None:
+    def _run(self, launch: Launch, begun: Callable[[], None] = _nobody) -> Launch | None:
+        tickets, rows = launch.tickets, launch.rows
         with self._named(launch.engine.name):
-            ran = run_batch(launch.engine.owner, self.number, launch.tickets, launch.rows, self._clock, self._named)
+            ran = run_batch(launch.engine.owner, self.number, tickets, rows, self._clock, self._named, begun)
         following, work = self._finished(launch, ran)
         if work is not None:
             self._tell(work)

@@ -65,6 +65,16 @@ class Answer(Protocol):
         """Microseconds that the batch ran."""
 
 
+class Relief(Protocol):
+    """Lets a thread work that should wait for clients."""
+
+    def __call__(self, expected: float) -> bool:
+        """Ask before the work, with the seconds that it is expected to take; False: nobody could take its place."""
+
+    def begun(self) -> None:
+        """The work is handed to the device: from now on the thread only waits, and somebody may take its place."""
+
+
 class Handler(Protocol):
     """What the transport passes requests to."""
 
@@ -85,12 +95,12 @@ class Handler(Protocol):
             TrtopsError: it is refused; ``done`` does not come.
         """
 
-    def start(self, *, relief: Callable[[float], bool] | None = None) -> None:
+    def start(self, *, relief: Relief | None = None) -> None:
         """All requests that were there are submitted: start them.
 
         Args:
-            relief: this thread may be used for the work, if this was called first with the seconds that it is expected
-                to take: it sees to it that another thread takes the requests that come meanwhile, or returns False.
+            relief: this thread may be used for the work, if this says so: it sees to it that another thread takes the
+                requests that come meanwhile.
         """
 
     def mapped(self, memory: NDArray[np.uint8]) -> None:

@@ -1,8 +1,9 @@
 """Two threads of a server: one leads, which means that it waits for clients, the other one stands by.
 
 The leader may work for a client instead of waking somebody for it. If the work is expected to take long, the other one
-takes the lead at once. If it is not, waking it would cost more than the work: it only looks every now and then, while
-there is such work, whether one takes longer than was expected, and takes the lead then.
+takes the lead as soon as the device has what it needs: a thread that wakes up earlier takes the interpreter from the
+one that feeds it. If it is not, waking it would cost more than the work: it only looks every now and then, while there
+is such work, whether one takes longer than was expected, and takes the lead then.
 """
 
 from __future__ import annotations
@@ -21,18 +22,28 @@ LOOK: Final = 2e-3
 
 
 class Turn:
-    """A thread's turn: called before it works, with the seconds that are expected. ``lost``: it leads no more."""
+    """A thread's turn: called before it works, with the seconds that are expected.
 
-    __slots__ = ("_crew", "lost")
+    Attributes:
+        lost: it leads no more.
+        long: it is about to work for long, and the other one was not told yet; the crew's.
+    """
+
+    __slots__ = ("_crew", "long", "lost")
 
     def __init__(self, crew: Crew) -> None:
         """Begin with the lead to come."""
         self._crew = crew
-        self.lost = False
+        self.lost = self.long = False
 
     def __call__(self, expected: float) -> bool:
         """Whether it may work: somebody waits for clients meanwhile, or will if it takes long."""
         return self._crew.work(self, expected)
+
+    def begun(self) -> None:
+        """From now on it only waits."""
+        if self.long:
+            self._crew.hand_over(self)
 
     def end(self) -> None:
         """It works no more. Afterwards ``lost`` tells whether it still leads."""
@@ -92,23 +103,33 @@ class Crew:
         return True
 
     def work(self, turn: Turn, expected: float) -> bool:
-        """The leader is about to work; False: it must not, since nobody stands by."""
+        """A thread is about to work; False: it must not, since it leads and nobody stands by."""
         with self._lock:
+            if turn.lost:
+                return True
             if not self._waiting:
                 return False
             self._works += 1
             if expected > SHORT:
-                turn.lost = self._vacant = True
-            else:
-                self._at_work, self._since = turn, self._clock()
-                if self._watching:
-                    return True
-                self._watching = True
+                turn.long = True
+                return True
+            self._at_work, self._since = turn, self._clock()
+            if self._watching:
+                return True
+            self._watching = True
         self._call.release()
         return True
 
+    def hand_over(self, turn: Turn) -> None:
+        """The leader begins to wait: the other one leads."""
+        with self._lock:
+            turn.long = False
+            turn.lost = self._vacant = True
+        self._call.release()
+
     def end(self, turn: Turn) -> None:
         """It worked, or did not."""
+        turn.long = False
         with self._lock:
             if self._at_work is turn:
                 self._at_work = None

@@ -133,6 +133,7 @@ class Server:
         self._epoll.register(self._wake, select.EPOLLIN)
         self._doors = {self._wake, -1 if self._socket is None else self._socket.fileno()}
         self._serving = threading.Lock()
+        self._staying = threading.Lock()
         self._crew = Crew(clock)
         self._linger = linger if len(os.sched_getaffinity(0)) > 1 else 0.0
         self._patience = Patience()
@@ -210,9 +211,13 @@ class Server:
         if rang:
             self._handler.start(relief=turn)
             turn.end()
-            while not turn.lost and self._stay():
-                self._handler.start(relief=turn)
-                turn.end()
+            if self._staying.acquire(blocking=False):
+                try:
+                    while self._stay():  # whoever leads meanwhile sleeps on
+                        self._handler.start(relief=turn)
+                        turn.end()
+                finally:
+                    self._staying.release()
         return True
 
     def _handle(self, events: list[tuple[int, int]]) -> bool:

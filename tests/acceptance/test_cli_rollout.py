@@ -150,6 +150,15 @@ def test_the_metrics_of_a_control_port(begun: Repository, control: tuple[str, li
     advance(begun, "--metrics", f"{url}/metrics", "--window", "0.01").says(0, "errors 0 of 100")
 
 
+def test_moves_are_told_also_where_a_later_step_cannot_be_taken(begun: Repository) -> None:
+    done = advance(begun, "--metrics", "http://127.0.0.1:1").says(2, "cannot talk to the server")
+    assert [line.split(" (")[0] for line in done.out.splitlines()] == [
+        "tiny: generation 3 in local",
+        "tiny: generation 4 in local",
+    ]
+    assert generation(begun) == 4
+
+
 def test_mistakes_are_told(begun: Repository, folder: Path) -> None:
     advance(begun).says(2)
     (folder / "words.txt").write_text("hello there, metrics")

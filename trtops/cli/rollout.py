@@ -81,9 +81,7 @@ def advance(
 
     where = Metrics(sources_of(metrics or ()), window)
     with workspace({"environment": environment}, quiet=True) as here:
-        done = run(here, Path(engine).name, where, generation)
-    for binding in done.moves:
-        _tell(binding)
+        done = run(here, Path(engine).name, where, generation, _tell)
     name = Path(engine).name
     if done.aborted:
         from trtops.errors import Denied

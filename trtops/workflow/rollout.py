@@ -76,7 +76,13 @@ def standing(workspace: Workspace, engine: str) -> Binding:
     return read_binding(body, workspace.keys.root(), channel, name)
 
 
-def advance(workspace: Workspace, engine: str, metrics: Metrics, generation: int | None = None) -> Progress:
+def advance(
+    workspace: Workspace,
+    engine: str,
+    metrics: Metrics,
+    generation: int | None = None,
+    moved: Callable[[Binding], object] = lambda _: None,
+) -> Progress:
     """Take every step whose condition is met, one signed move each, until something holds.
 
     A repeated call adds nothing.
@@ -86,6 +92,7 @@ def advance(workspace: Workspace, engine: str, metrics: Metrics, generation: int
         engine: name.
         metrics: for steps that are an analysis.
         generation: only if the channel stands there; None: wherever it stands.
+        moved: called after each move; what was moved stays so if a later step raises.
 
     Raises:
         Conflict: somebody else moves it, or it stands at another generation.
@@ -105,6 +112,7 @@ def advance(workspace: Workspace, engine: str, metrics: Metrics, generation: int
         if isinstance(done, Held):
             return Progress(tuple(moves), done)
         moves.append(done)
+        moved(done)
 
 
 def pause(workspace: Workspace, engine: str, why: str = "", generation: int | None = None) -> Binding | Held:

@@ -114,7 +114,7 @@ def test_root_keys_of_two_machines(trusted: Repository, folder: Path) -> None:
     trusted.call("approve", "tiny", "--as", "bob", **bob).says(0)  # makes Bob's key
     pem = other / "keys" / "approver-bob.pem"
     trusted.call("trust", "rotate", "root", "--key", _public(pem)).says(0, "root version 3")
-    trusted.call("trust", "set", "--threshold", "root=2").says(2, "root version 4 is not trusted yet", "it takes 2")
+    trusted.call("trust", "set", "--threshold", "2").says(2, "root version 4 is not trusted yet", "it takes 2")
     waits = trusted.home / "roots" / "4.unsigned.json"
     trusted.call("trust", "publish", str(waits)).says(2, "it takes 2")
     trusted.call("trust", "update", **bob).says(0, "root version 3: was 2")
@@ -272,8 +272,8 @@ def test_an_expired_snapshot_is_told_and_refreshed(trusted: Repository) -> None:
         (("revoke", "0000"), "no trusted key starts with '0000'"),
         (("revoke", "a"), "no trusted key starts with"),
         (("set",), "nothing is to change"),
-        (("set", "--threshold", "release=0"), "not a role and a number"),
-        (("set", "--threshold", "release=9"), "role release needs 9 keys and has 1"),
+        (("set", "--threshold", "0"), "--threshold"),
+        (("set", "--threshold", "9"), "role root needs 9 keys and has 1"),
         (("set", "--tier", "gold"), "not a tier and a number"),
         (("sign", "absent.json", "--as", "release"), "there is no such file"),
         (("publish", "absent.json"), "there is no such file"),

@@ -13,7 +13,7 @@ from trtops.cli.options import EnvironmentOption, JsonOption
 from trtops.cli.start import style, workspace
 
 if TYPE_CHECKING:
-    from trtops.release.root import Role, Root, Tier
+    from trtops.release.root import Root, Tier
     from trtops.workflow.trust import Shown, Turned
 
 trust_app = typer.Typer(
@@ -127,8 +127,8 @@ def revoke(
 
 @guarded
 def set_(
-    thresholds: Annotated[
-        list[str] | None, typer.Option("--threshold", metavar="ROLE=N", help="How many keys of a role have to sign.")
+    threshold: Annotated[
+        int | None, typer.Option("--threshold", metavar="N", help="How many root keys have to sign a version.", min=1)
     ] = None,
     tiers: Annotated[
         list[str] | None,
@@ -137,15 +137,17 @@ def set_(
     days: DaysOption = None,
     environment: EnvironmentOption = None,
 ) -> int:
-    """Change thresholds, tiers or the expiry.
+    """Change how many keys have to sign, or the expiry.
 
-    Engines that are named belong to their tier whatever their release says of itself.
+    Root keys for a version of the root, release keys for an engine release of a tier. Engines that are named belong to
+    their tier whatever their release says of itself. All else is signed by one key of its role, so that a rollback
+    never waits for a second person.
     """
     from trtops.workflow.trust import change as run
 
-    counts, rules = _thresholds(thresholds or ()), _tiers(tiers or ())
+    rules = _tiers(tiers or ())
     with workspace({"environment": environment}, quiet=True) as here:
-        done = run(here, thresholds=counts, tiers=rules, days=days)
+        done = run(here, threshold=threshold, tiers=rules, days=days)
         say(_turned(done, here.environment))
     return 0 if done.problem is None else 2
 
@@ -261,18 +263,6 @@ def _life(root: Root, newest: int | None, now: int) -> str:
     there = "the registry has none" if newest is None else f"the registry has version {newest}"
     follow = "" if root.followed else "; nothing can follow it: trtops trust init"
     return f"version {root.version}, {ends}; {there}{follow}\n"
-
-
-def _thresholds(texts: list[str] | tuple[()]) -> dict[Role, int]:
-    from trtops.errors import InputError
-
-    found: dict[Role, int] = {}
-    for text in texts:
-        role, _, count = text.partition("=")
-        if role not in RoleName.__members__ or not count.isdecimal() or not int(count):
-            raise InputError(f"not a role and a number: {text[:80]!r}", where="--threshold", fix="e.g. release=2")
-        found[RoleName(role).value] = int(count)
-    return found
 
 
 def _tiers(texts: list[str] | tuple[()]) -> dict[str, Tier]:

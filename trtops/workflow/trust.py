@@ -151,11 +151,11 @@ def revoke(workspace: Workspace, key: str) -> Turned:
 def change(
     workspace: Workspace,
     *,
-    thresholds: Mapping[Role, int],
+    threshold: int | None,
     tiers: Mapping[str, Tier],
     days: int | None,
 ) -> Turned:
-    """Other thresholds, tiers, or a later expiry.
+    """Another threshold of root keys, other tiers, or a later expiry.
 
     Raises:
         InputError: nothing is to change, or the root could not hold.
@@ -163,10 +163,11 @@ def change(
     """
     from trtops.release.lineage import with_rules
 
-    if not thresholds and not tiers and days is None:
+    if threshold is None and not tiers and days is None:
         raise InputError("nothing is to change", fix="give --threshold, --tier or --expires")
     present = _followed(workspace)
     expires = None if days is None else workspace.now() + days * DAY
+    thresholds: dict[Role, int] = {} if threshold is None else {"root": threshold}
     return _turn(workspace, present, with_rules(present, thresholds=thresholds, tiers=tiers, expires=expires))
 
 

@@ -195,7 +195,7 @@ def documents(root: Path) -> Documents:
         checked.append(one)
     return Documents(
         load_policies(root),
-        {stage: [dict(subject_of(one, stage, "local").document) for one in checked] for stage in STAGES},
+        {stage: [dict(subject_of(one, stage, gate).document) for one in checked] for stage in STAGES},
     )
 
 

@@ -303,13 +303,15 @@ class FrontEnds:
                     member.channel.send(self._state)
 
     async def settled(self) -> None:
-        """Wait, a few seconds at most, until every front end reaches what the server serves."""
+        """Wait, a few seconds at most, until every front end reaches what the server serves, and knows how it is."""
         loop = asyncio.get_running_loop()
         end = loop.time() + _SETTLE
         while loop.time() < end:
+            self._look()
             await self._ask_all()
             served = {info.name: info.generation for info in self._desk.infos()}
-            if all(member.reaches == served for member in self._members if member.ready.is_set()):
+            serving = [member for member in self._members if member.ready.is_set()]
+            if all(member.reaches == served and member.told >= self._state.number for member in serving):
                 return
             await asyncio.sleep(_LOOK)
 

@@ -15,7 +15,7 @@ from pydantic import SecretStr
 
 from tests.support.attacked import CLS, DAY, AttackedRegistry, Backend, Scene, generation, reason, until
 from tests.support.releases import NOW, runtime, sidecar
-from trtops.errors import NotLoadable, Revoked, TrustError
+from trtops.errors import InputError, NotLoadable, Revoked, TrustError
 from trtops.executor.port import Opening, stamp_of
 from trtops.release import layout
 from trtops.release.documents import Binding, Channel, ChannelSnapshot
@@ -621,6 +621,20 @@ def test_a_floor_does_not_fall_by_itself(scene: Scene) -> None:
     taken, wrong = refresh_snapshot(scene.registry, scene.keys, "dev", now=NOW, lifetime=DAY)
     assert taken.channels["cls/stable"].generation == 2
     assert [str(error) for error in wrong if "went back to generation 1" in str(error)]
+
+
+def test_more_channels_than_fit_into_a_snapshot_are_told(scene: Scene) -> None:
+    """What does not fit changes nothing: the snapshot of before stays."""
+    scene.release("one")
+    many = {f"engine-{number}/stable": {"generation": 9, "binding": "sha256:" + "a" * 64} for number in range(560)}
+    before = _snapshot(scene, scene.signers["refresh"], channels=many)
+    scene.registry.put(layout.SNAPSHOT, before)
+    for number in range(60):
+        channel = Channel(engine=f"other-{number}", environment="dev")
+        scene.registry.put(layout.pointer(channel), _pointer(scene, scene.signers["channel"], engine=channel.engine))
+    with pytest.raises(InputError, match="621 channels and 0 secrets of dev do not fit into one snapshot"):
+        scene.refresh()
+    assert scene.registry.read(layout.SNAPSHOT) == before
 
 
 @pytest.mark.parametrize("body", [None, b"{}", b"elsewhere"])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from trtops.errors import Conflict, Revoked, TrustError
+from trtops.errors import Conflict, InputError, Revoked, TrustError
 from trtops.release import layout
 from trtops.release.documents import Binding, ChannelSnapshot, Listed, SealedSecret
 from trtops.release.envelope import read_unverified, sign, verify
@@ -38,6 +38,7 @@ def refresh_snapshot(
 
     Raises:
         Conflict: somebody else refreshes now.
+        InputError: there are more channels and secrets than fit.
         StorageError, Unavailable: the registry.
         TrustError: this home's refresh key is not trusted.
     """
@@ -55,7 +56,7 @@ def refresh_snapshot(
         created=now,
         expires=None if lifetime is None else now + lifetime,
     )
-    body = sign(snapshot, [keys.signer("refresh")])
+    body = _signed(snapshot, keys)
     verify(body, ChannelSnapshot, root, where=layout.SNAPSHOT)  # what services would refuse is not published
     try:
         registry.swap(layout.SNAPSHOT, body, raw)
@@ -63,6 +64,15 @@ def refresh_snapshot(
         what = "somebody else refreshed the channels just now"
         raise Conflict(what, where=layout.SNAPSHOT, fix="nothing more is to be done") from None
     return snapshot, tuple(wrong)
+
+
+def _signed(snapshot: ChannelSnapshot, keys: Keys) -> bytes:
+    try:
+        return sign(snapshot, [keys.signer("refresh")])
+    except InputError:
+        count = f"{len(snapshot.channels)} channels and {len(snapshot.secrets)} secrets"
+        what = f"{count} of {snapshot.environment} do not fit into one snapshot"
+        raise InputError(what, where=layout.SNAPSHOT, fix="make two environments of it: some 550 fit") from None
 
 
 def _before(raw: bytes | None, root: Root, environment: str, wrong: list[TrustError]) -> ChannelSnapshot | None:

@@ -64,6 +64,10 @@ def _build(model: onnx.ModelProto, folder: Path, seen: list[Progress] | None = N
         ("6: The engine plan file is not compatible with this version of TensorRT, expecting 8.6", "another version"),
         ("Error Code 1: Cuda Runtime (cudaError 35: CUDA driver version is insufficient ...)", "no GPU"),
         ("2: [virtualMemoryBuffer.cpp::resizePhysical] Error Code 2: OutOfMemory", "not enough free memory"),
+        (
+            "1: [defaultAllocator.cpp::deallocate::42] Error Code 1: Cuda Runtime (unspecified launch failure)",
+            "GPU failed: un",
+        ),
     ],
 )
 def test_known_errors_are_put_plainly(said: str, what: str) -> None:

@@ -214,6 +214,16 @@ def test_full_store_keeps_no_record(
     assert not build(plan, model=model, store=store).cached
 
 
+def test_gpu_that_is_gone_when_the_build_begins(plan: BuildPlan, model: Path, store: Store, play: Any) -> None:
+    play(gone=True)
+    with pytest.raises(BuildFailed, match="Fake GPU is gone") as caught:
+        build(plan, model=model, store=store)
+    assert "build it on another machine" in str(caught.value.fix)
+    assert files(store.folder) == []
+    play()
+    assert not build(plan, model=model, store=store).cached
+
+
 def test_wrong_options_are_told_by_their_own_error(plan: BuildPlan, model: Path, store: Store, play: Any) -> None:
     play(nonsense=1)
     with pytest.raises(InputError, match="nonsense") as caught:

@@ -58,6 +58,7 @@ class FakeOptions(Value):
             (SIGSEGV), ``kill`` (SIGKILL), ``cut`` (half an engine, then SIGKILL), ``exit`` (leaves with no word),
             ``hang`` (never ends), ``freeze`` (stops, also its heartbeat), ``memory`` (takes until it gets no more),
             ``disk`` (no space left).
+        gone: whether its device is not there any more: nothing can be built or loaded.
         load: whether loading fails.
         fail_run: the number of the execution of a session (from 1) that fails, and every one after it.
         hang_run: the number of the execution that takes ``hang_seconds``.
@@ -76,6 +77,7 @@ class FakeOptions(Value):
     row_cost_us: Microseconds = 0
     build_seconds: Annotated[float, Field(ge=0, le=3600)] = 0
     build: BuildFailure | None = None
+    gone: bool = False
     load: bool = False
     fail_run: Annotated[int, Field(ge=1)] | None = None
     hang_run: Annotated[int, Field(ge=1)] | None = None
@@ -145,9 +147,11 @@ class FakeBackend:
         return f"FakeBackend({self.options!r})"
 
     def status(self, target: Target) -> BackendStatus:
-        """Tell that it can do everything."""
+        """Tell that it can do everything, unless its device is gone."""
         del target
-        return BackendStatus(backend=self.name, version=self.options.version, can_build=True, can_load=True)
+        able, version = not self.options.gone, self.options.version
+        reason = None if able else f"{self.options.device_name} is gone"
+        return BackendStatus(backend=self.name, version=version, can_build=able, can_load=able, reason=reason)
 
     def device(self) -> Device:
         """A GPU that is not there."""

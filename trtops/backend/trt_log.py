@@ -95,6 +95,11 @@ _MEANINGS: Sequence[tuple[str, str, str]] = (
         "run this on a machine with a GPU and its driver",
     ),
     (
+        r"Cuda (?:Runtime|Driver) \((?P<reason>[^()]+)\)",
+        "the GPU failed: {reason}",
+        "look at it (nvidia-smi; Xid in the kernel's log), and try again",
+    ),
+    (
         r"(?i)not compatible with this version of TensorRT|Version tag does not match|serialization version",
         "the engine was written by another version of TensorRT",
         "load it with the version that built it, or build it again",

@@ -163,16 +163,17 @@ def try_document(workspace: Workspace, path: Path) -> Verdict:
 
 
 def _stage_of(data: dict[str, Any], path: Path) -> Stage:
+    from trtops.policy.inputs import input_model
     from trtops.policy.port import STAGES
 
     schema = data.get("schema")
-    for stage in STAGES:
-        if isinstance(schema, str) and schema.startswith(f"trtops.{stage}/"):
-            return stage
+    known = {input_model(stage).model_fields["schema_id"].default: stage for stage in STAGES}
+    if isinstance(schema, str) and schema in known:
+        return known[schema]
     raise InputError(
-        f"this is no input document: its schema is {schema!r}",
+        f"this is no input document that policies know: its schema is {schema!r}",
         where=str(path),
-        fix=f"`trtops policy input ENGINE` writes one; schema is trtops.STAGE/v1, STAGE one of {', '.join(STAGES)}",
+        fix=f"`trtops policy input ENGINE` writes one; schema is one of {', '.join(known)}",
     )
 
 

@@ -18,6 +18,7 @@ from tests.support.serving import FakeEngines
 from tests.support.sessions import FunctionSession
 from trtops.backend.port import BackendStatus
 from trtops.device import Device
+from trtops.digest import Digest
 from trtops.errors import NotLoadable, StorageError, Unavailable
 from trtops.registry.memory import MemoryRegistry
 from trtops.release import layout, sealing
@@ -98,6 +99,7 @@ class World:
     engines: FakeEngines
     backends: dict[str, StubBackend]
     now: float = NOW
+    extra: dict[str, str] = field(default_factory=dict)
 
     def bundle(self, name: str, config: RuntimeConfig | None = None, version: str = "1.0.0") -> Bundle:
         """A release of two targets, a GPU's and a CPU's."""
@@ -109,7 +111,7 @@ class World:
             changes: dict[str, Any] = {"artifact": "-", "size_bytes": len(text)} | (
                 {"device": device} if device else {}
             )
-            side = sidecar(target, **changes).model_copy(update={"artifact": digest})
+            side = sidecar(target, **changes).model_copy(update={"artifact": digest, "extra": self.extra})
             made.append(candidate(target, of=of, sidecar=side, builder=self.keys.signer("builder").key_id))
         allowed = verdict("spec")
         release = engine_release(of, allowed, made, skipped={}, commit="abc", trtops="0.1.0", created=NOW)
@@ -332,6 +334,20 @@ def test_damaged_bytes_are_never_loaded(world: World) -> None:
     with world.agent() as agent:
         assert "could not be loaded" in str(agent.not_ready())
         assert world.backends["onnxruntime"].loaded == []
+
+
+def test_plugin_libraries_come_with_the_engine(world: World) -> None:
+    library = b"a shared library"
+    world.extra = {"plugin-libraries": str(Digest.of_bytes(library))}
+    world.release("one")
+    with world.agent() as agent:
+        assert engine(agent)["status"] != "ready"
+        assert Digest.of_bytes(library).value in str(agent.not_ready())
+        assert world.backends["onnxruntime"].loaded == []
+        world.store.put_bytes(library)
+        agent.load("cls")
+        until(lambda: engine(agent)["status"] == "ready")
+        assert world.backends["onnxruntime"].loaded == ["one 0"]
 
 
 def test_an_artifact_of_another_size_than_released_is_never_loaded(world: World) -> None:

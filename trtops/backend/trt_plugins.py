@@ -10,7 +10,7 @@ from __future__ import annotations
 import ctypes
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from trtops.digest import Digest
 from trtops.errors import BuildFailed, IntegrityError, NotLoadable
@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 
 LIBRARIES = "plugin-libraries"
 """Key of the sidecar's ``extra`` whose value lists the digests of plugin libraries, separated by blanks."""
+
+MAX_LIBRARY_BYTES = 1 << 30
+"""Of one plugin library: no more is fetched for it."""
 
 # What a library exports whose plugins the registry has to be told of; others register theirs when they are loaded.
 _ENTRIES = ("getPluginCreators", "getCreators")
@@ -48,6 +51,24 @@ def library_digests(plugins: Iterable[Plugin]) -> dict[str, str]:
 def libraries_of(extra: Mapping[str, str]) -> tuple[Digest, ...]:
     """Digests of the plugin libraries that a sidecar's ``extra`` names."""
     return tuple(Digest.parse(text) for text in extra.get(LIBRARIES, "").split())
+
+
+class _Keeps(Protocol):
+    def path(self, digest: Digest, *, size: int | None = None) -> Path: ...
+
+
+def bring_libraries(sidecar: Sidecar, store: _Keeps) -> None:
+    """Have the plugin libraries that an engine needs on this machine, where loading looks for them: beside the engine.
+
+    Args:
+        sidecar: of the engine.
+        store: where engines are; fetches what is elsewhere, and verifies it.
+
+    Raises:
+        FetchFailed, IntegrityError, StorageError: of the store.
+    """
+    for digest in libraries_of(sidecar.extra):
+        store.path(digest, size=MAX_LIBRARY_BYTES)
 
 
 def load_for_build(trt: Any, log: Any, plugins: Sequence[Plugin]) -> None:  # noqa: ANN401 - TensorRT has no types

@@ -22,7 +22,7 @@ from pydantic import Field, ValidationError
 import trtops
 from trtops import errors
 from trtops.backend.port import Progress, Sidecar
-from trtops.backend.trt_plugins import libraries_of
+from trtops.backend.trt_plugins import bring_libraries, libraries_of
 from trtops.build.protocol import MESSAGE, TIMING_FILE, Advanced, Done, Failed, Message, Request
 from trtops.build.scratch import LOGS, scratch
 from trtops.build.timing import Timings, timing_key
@@ -142,6 +142,7 @@ def cached(plan: BuildPlan, store: Store) -> Sidecar | None:
         raise IntegrityError(f"the record of this build is that of {sidecar.plan}", where=where, fix=fix)
     try:
         store.path(sidecar.artifact)
+        bring_libraries(sidecar, store)
     except FetchFailed:
         return None
     return sidecar

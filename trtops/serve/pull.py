@@ -6,6 +6,7 @@ import logging
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
+from trtops.backend.trt_plugins import bring_libraries
 from trtops.errors import NotLoadable, StorageError, TrustError, Unavailable
 from trtops.executor.port import Opening, Tolerance, stamp_of
 from trtops.release import layout, sealing
@@ -165,6 +166,7 @@ def pull(
     shadowing = _tolerance(trusted.update_evidence(artifact.target, documents.read(layout.evidence(artifact.evidence))))
     sidecar = artifact.sidecar
     path = store.path(sidecar.artifact, size=sidecar.size_bytes)
+    bring_libraries(sidecar, store)
     stamp = stamp_of(path)
     path = store.path(sidecar.artifact, size=sidecar.size_bytes)  # still the file of that stamp: not hashed again
     trusted.accept_artifact(artifact.target, sidecar.artifact, path.stat().st_size)

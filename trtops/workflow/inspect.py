@@ -23,11 +23,13 @@ def look(workspace: Workspace, sidecar: Sidecar) -> tuple[Inspection | None, str
     """
     from trtops.backend.inspect import Inspectable
     from trtops.backend.select import backend
+    from trtops.backend.trt_plugins import bring_libraries
 
     _vouched(workspace, sidecar)
     adapter = backend(sidecar.backend)
     if not isinstance(adapter, Inspectable):
         return None, f"{sidecar.backend} does not show the layers of its engines"
+    bring_libraries(sidecar, workspace.store)
     try:
         return adapter.inspect(workspace.store.path(sidecar.artifact), sidecar), None
     except NotLoadable as error:

@@ -22,7 +22,7 @@ from tests.support.transport_victim import STEPS
 from trtops.errors import Cancelled, DeadlineExceeded, InputError, Overloaded, Retryable, StorageError, Unavailable
 from trtops.executor.attach import Attachment
 from trtops.executor.executor import Executor
-from trtops.executor.port import Request
+from trtops.executor.port import Outcome, Request
 from trtops.executor.remote import RemoteEngines
 from trtops.transport.client import Client
 from trtops.transport.greeting import connect
@@ -462,3 +462,64 @@ def test_a_stale_socket_is_replaced_a_live_one_is_not(tmp_path: Path) -> None:
     assert path.read_text() == "precious"
     with pytest.raises(StorageError, match="no socket can be made"):
         Server(tmp_path / "no" / "folder" / "s", Attachment(stack.executor))
+
+
+class Slow:
+    """Work that is said to take long, and is done in the thread that may do it; it tells which one that was."""
+
+    def __init__(self) -> None:
+        self.waiting: list[Callable[[], None]] = []
+        self.threads: list[int] = []
+        self.here = 0
+
+    def submit(self, *request: Any) -> Callable[[], None]:
+        _, inputs, _, _, _, done = request
+        x = inputs["x"].copy()
+        self.waiting.append(lambda: done(Outcome({"y": x})))
+        return lambda: None
+
+    def start(self, *, relief: Any = None) -> None:
+        while self.waiting:
+            work = self.waiting.pop()
+            if relief(1.0):
+                self.here += 1
+                self.threads.append(threading.get_ident())
+                relief.begun()
+            work()
+
+    def mapped(self, memory: Any) -> None:
+        """Nothing reads it."""
+
+    def catalogue(self) -> bytes:
+        return b"[]"
+
+
+def test_the_thread_that_answers_a_lone_client_takes_its_next_request_too(tmp_path: Path) -> None:
+    """Nobody is woken for it, however long the work was expected to take; another client is served all the same."""
+    handler = Slow()
+    server = Server(tmp_path / "s.sock", handler, linger=LONG)
+    x = {"x": np.zeros((1, 4), np.float32)}
+    with Client(tmp_path / "s.sock", slots=1, input_bytes=4096) as client:
+        for value in range(100):
+            x["x"][:] = value
+            assert client.infer("e", x, 1).outputs["y"][0, 0] == value
+        assert handler.here == 100
+        assert len(set(handler.threads)) == 1
+        with Client(tmp_path / "s.sock", slots=1, input_bytes=4096) as other:
+            assert other.infer("e", x, 1).error is None
+    server.close()
+
+
+def test_no_request_is_overlooked_when_a_lone_client_comes_as_the_server_stops_to_look(tmp_path: Path) -> None:
+    server = Server(tmp_path / "s.sock", Slow(), linger=1e-4)
+    rng = np.random.default_rng(7)
+    x = {"x": np.zeros((1, 4), np.float32)}
+    with Client(tmp_path / "s.sock", slots=3, input_bytes=4096) as client:
+        for pause in rng.uniform(0, 2e-4, 500):
+            calls = [client.submit("e", x, 1) for _ in range(int(rng.integers(1, 4)))]
+            for call in calls:
+                assert client.wait(call).error is None
+            until = time.perf_counter() + pause
+            while time.perf_counter() < until:
+                pass
+    server.close()

@@ -145,6 +145,7 @@ class Connection:
         self._described = [b""] * layout.slots
         self._lock = threading.Lock()
         self._open = True
+        self._expecting = False
         self._submitted.announce_sleep()
 
     def __repr__(self) -> str:
@@ -176,6 +177,14 @@ class Connection:
             self._submitted.announce_awake()
         return False
 
+    def expect(self, *, more: bool) -> None:
+        """Have the client not ring once it has all its answers, since who gives them looks for what it sends then.
+
+        That has to end with ``more=False`` and then :meth:`drain`, whatever came.
+        """
+        with self._lock:
+            self._expecting = more
+
     def linger(self, seconds: float, clock: Callable[[], float]) -> bool:
         """Look for requests for a moment instead of sleeping. Afterwards :meth:`drain` is called, whatever came.
 
@@ -186,7 +195,7 @@ class Connection:
         reader.announce_awake()
         end = clock() + seconds
         while not reader.pending():
-            if clock() >= end:
+            if clock() >= end or not self._open:
                 return False
         return True
 
@@ -284,6 +293,8 @@ class Connection:
             self._cancels.pop(slot, None)
             if not self._open:
                 return
+            if self._expecting and not self._cancels:
+                self._submitted.announce_awake()
             if self._completed.push(slot):
                 with contextlib.suppress(BlockingIOError):  # its counter is full: it is rung already
                     os.eventfd_write(self.bell, 1)

@@ -13,7 +13,6 @@ import logging
 import os
 import select
 import socket
-import stat
 import threading
 import time
 from dataclasses import dataclass
@@ -27,6 +26,7 @@ from trtops.errors import InputError, StorageError, TrtopsError, Unavailable
 from trtops.transport.connection import Connection, Handler
 from trtops.transport.crew import Crew, Turn
 from trtops.transport.layout import MIN_OUTPUT_BYTES, VERSION, Layout, aligned
+from trtops.transport.listening import listen
 from trtops.transport.peers import Patience, Peer
 from trtops.transport.ring import Violation
 from trtops.transport.segment import create
@@ -84,6 +84,7 @@ class Limits:
 
 
 _THREADS: Final = 2
+_MANY_CORES: Final = 8
 _EVENTS: Final = 64
 _BATCH: Final = 1.0
 """Seconds that the end of a server waits for a batch that one of its threads runs."""
@@ -99,7 +100,7 @@ class Server:
         *,
         limits: Limits | None = None,
         clock: Callable[[], float] = time.monotonic,
-        linger: float = 1e-4,
+        linger: float | None = None,
     ) -> None:
         """Listen, and start two threads: while one runs a batch for a client, the other one listens.
 
@@ -109,7 +110,8 @@ class Server:
             limits: what clients may have.
             clock: monotonic seconds.
             linger: seconds to look for the next request of a lone client before sleeping, as long as that pays and
-                there is more than one core; 0: never.
+                there is more than one core; 0: never. None: 100 us, and 300 us with so many cores that one is idle,
+                since a client may take as long to wake up there.
 
         Raises:
             Unavailable: another server listens there.
@@ -135,7 +137,7 @@ class Server:
         self._serving = threading.Lock()
         self._staying = threading.Lock()
         self._crew = Crew(clock)
-        self._linger = linger if len(os.sched_getaffinity(0)) > 1 else 0.0
+        self._linger = _linger(linger, len(os.sched_getaffinity(0)))
         self._patience = Patience()
         self._rang = False
         self._ended = threading.Event()
@@ -209,16 +211,24 @@ class Server:
                 return False
             rang = self._rang
         if rang:
-            self._handler.start(relief=turn)
-            turn.end()
-            if self._staying.acquire(blocking=False):
-                try:
-                    while self._stay():  # whoever leads meanwhile sleeps on
-                        self._handler.start(relief=turn)
-                        turn.end()
-                finally:
-                    self._staying.release()
+            self._start(turn)
         return True
+
+    def _start(self, turn: Turn) -> None:
+        """Start what was submitted, and stay with a lone client as long as that pays, whoever leads meanwhile."""
+        mine = self._staying.acquire(blocking=False)
+        try:
+            while True:
+                lone = self._lone() if mine else None
+                if lone is not None and lone.connection is not None:
+                    lone.connection.expect(more=True)
+                self._handler.start(relief=turn)
+                turn.end()
+                if lone is None or not self._stay(lone):
+                    return
+        finally:
+            if mine:
+                self._staying.release()
 
     def _handle(self, events: list[tuple[int, int]]) -> bool:
         """Serve what epoll reported. False: the server is to end."""
@@ -237,15 +247,20 @@ class Server:
             self._hang_up_on_the_silent()
         return True
 
-    def _stay(self) -> bool:
-        """Look a moment longer for requests of a lone client, before it has to ring. True: some are submitted."""
+    def _lone(self) -> Peer | None:
+        """The only client, if it pays to look a moment longer for its next request."""
         if not self._linger or len(self._bells) != 1:
-            return False
+            return None
         peer = next(iter(self._bells.values()), None)
-        connection = peer.connection if peer is not None else None
-        if peer is None or connection is None or connection.in_flight or not self._patience.worth():
+        return peer if peer is not None and peer.connection is not None and self._patience.worth() else None
+
+    def _stay(self, peer: Peer) -> bool:
+        """Look a moment longer for requests of a lone client, before it has to ring. True: some are submitted."""
+        connection = peer.connection
+        if connection is None:
             return False
-        came = connection.linger(self._linger, self._clock)
+        connection.expect(more=False)
+        came = not connection.in_flight and connection.linger(self._linger, self._clock)
         self._patience.note(came=came)
         with self._serving:
             before = connection.taken
@@ -442,6 +457,15 @@ class Server:
                 log.info("%s went with %d requests in flight", peer.name, lost)
 
 
+def _linger(wanted: float | None, cores: int) -> float:
+    """Seconds to look for the next request of a lone client."""
+    if cores <= 1:
+        return 0.0
+    if wanted is not None:
+        return wanted
+    return 3e-4 if cores >= _MANY_CORES else 1e-4
+
+
 def _bells() -> tuple[int, int]:
     first = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
     try:
@@ -455,45 +479,3 @@ def _say(sock: socket.socket, packet: bytes) -> None:
     """Send a packet to a client that may be dead, or not listening: then it is lost, and so is the client."""
     with contextlib.suppress(OSError):
         sock.send(packet)
-
-
-def listen(path: Path, mode: int) -> socket.socket:
-    """Listen on a Unix socket; a stale one is replaced.
-
-    Args:
-        path: of its file.
-        mode: permissions of the file.
-
-    Raises:
-        Unavailable: another server listens there.
-        StorageError: the socket cannot be made.
-    """
-    sock = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_CLOEXEC)
-    try:
-        _remove_stale(path)
-        sock.bind(str(path))
-        path.chmod(mode)  # nobody can connect before listen()
-        sock.listen(64)
-    except TrtopsError:
-        sock.close()
-        raise
-    except OSError as error:
-        sock.close()
-        raise StorageError(f"no socket can be made: {error}", where=str(path), fix="check the path") from error
-    sock.settimeout(0)
-    return sock
-
-
-def _remove_stale(path: Path) -> None:
-    try:
-        if not stat.S_ISSOCK(path.lstat().st_mode):
-            raise StorageError("there is a file, not a socket", where=str(path), fix="choose another path")
-    except FileNotFoundError:
-        return
-    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as probe:
-        try:
-            probe.connect(str(path))
-        except ConnectionRefusedError:
-            path.unlink()
-            return
-    raise Unavailable("another server listens there", where=str(path), fix="stop it, or choose another path")

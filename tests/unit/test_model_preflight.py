@@ -456,6 +456,26 @@ class TestPrecision:
         assert "'op:Softmaxx'" in fact.message
         assert check(linear(), precision={**precision, "mode": "fp32"}).facts == ()
 
+    @pytest.mark.parametrize("square", ["Pow", "Mul"])
+    def test_a_layer_normalisation_in_parts(self, check: Any, square: str) -> None:
+        nodes = [
+            helper.make_node(square, ["x", "two" if square == "Pow" else "x"], ["squared"], name="square"),
+            helper.make_node("ReduceMean", ["squared"], ["mean"], axes=[1]),
+            helper.make_node("Sqrt", ["mean"], ["root"]),
+            helper.make_node("Div", ["x", "root"], ["y"]),
+        ]
+        proto = model(
+            nodes, [value("x", ["n", 4])], [value("y", ["n", 4])], [numpy_helper.from_array(np.float32(2), "two")]
+        )
+        fact = one(check(proto, precision={"mode": "fp16"}), "precision.fp16-square")
+        assert (fact.severity, fact.node) == ("warning", "square")
+        assert "beyond 256" in fact.message
+        assert "'node:square'" in fact.fix
+        for precision in ({"mode": "fp16", "keep_fp32": ["node:square"]}, {"mode": "bf16"}, {"mode": "fp32"}):
+            assert check(proto, precision=precision).facts == ()
+        proto.graph.node[1].op_type = "ReduceMax"
+        assert check(proto, precision={"mode": "fp16"}).facts == ()
+
     def test_int8_without_ranges(self, check: Any) -> None:
         assert one(check(linear(), precision={"mode": "int8"}), "precision.int8-without-ranges").severity == "error"
 
@@ -502,6 +522,16 @@ class TestQuantization:
         ]
         proto = model(nodes, [value("x", ["n", 4])], [value("y", ["n", 4])], constants)
         assert self.found(check, proto) == ["model.qdq-int32-bias"]
+
+
+class TestTargets:
+    def test_an_engine_is_of_one_version(self, check: Any) -> None:
+        rest = {"memory": {"workspace": "1GiB"}}
+        fact = one(check(linear(), targets=[{"backend": "tensorrt"}], **rest), "target.version-open")
+        assert (fact.severity, fact.path) == ("warning", ("targets", 0))
+        assert check(linear(), targets=[TENSORRT], **rest).facts == ()
+        builder = {"version_compatible": True}
+        assert check(linear(), targets=[{"backend": "tensorrt"}], builder=builder, **rest).facts == ()
 
 
 class TestMemory:

@@ -25,6 +25,7 @@ FP16_MAX = 65504.0
 _FLOAT, _UINT8, _INT32, _DOUBLE, _BFLOAT16 = 1, 2, 6, 11, 16
 _NUMPY_TYPES: Mapping[int, str] = {_FLOAT: "<f4", _DOUBLE: "<f8"}
 _STEP = 16 << 20
+_MEANS = frozenset({"ReduceMean", "ReduceSum", "GlobalAveragePool"})
 # Domains whose operators ONNX Runtime brings along.
 _ONNXRUNTIME_DOMAINS = frozenset(
     {"com.microsoft", "com.microsoft.nchwc", "com.microsoft.experimental", "com.ms.internal.nhwc"}
@@ -236,6 +237,37 @@ def fp16_facts(spec: EngineSpec, model: OnnxFile) -> Iterator[Fact]:
                 node=name,
                 fix="nothing to do; faster: use bf16, or clip the constant (attention masks: -10000)",
             )
+    yield from _squares(spec.precision, model)
+
+
+def _squares(precision: Precision, model: OnnxFile) -> Iterator[Fact]:
+    """Squares whose mean is taken, as layer normalisation does that was exported in parts: 256 squared is no half."""
+    nodes = list(model.nodes())
+    averaged = {name for node in nodes if node.op_type in _MEANS for name in node.input[:1]}
+    constants: dict[str, Any] | None = None
+    found = []
+    for node in nodes:
+        if not averaged.intersection(node.output) or node.op_type not in {"Pow", "Mul"} or _selected(precision, node):
+            continue
+        if node.op_type == "Pow":
+            constants = dict(model.tensors()) if constants is None else constants
+            exponent = constants.get(node.input[1])
+            square = exponent is not None and _values(exponent).tolist() == [2]
+        else:
+            square = len(set(node.input)) == 1
+        if square:
+            found.append(node.name or node.output[0])
+    if found:
+        yield Fact(
+            code="precision.fp16-square",
+            severity="warning",
+            message=f"{_listed(found)} squares what a mean is taken of, as in a layer normalisation in parts: in FP16 "
+            "it overflows where a value is beyond 256",
+            path=("precision", "keep_fp32"),
+            node=found[0],
+            fix="export with opset 17 or later, which has LayerNormalization; or keep them, such as "
+            f"`keep_fp32: ['node:{found[0]}']`; what overflows on the samples, the build keeps in FP32 by itself",
+        )
 
 
 def _kept_fp32(precision: Precision, model: OnnxFile) -> set[str]:

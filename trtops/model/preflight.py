@@ -14,6 +14,7 @@ from trtops.model.inference import Graph, Inference
 from trtops.model.memory import estimate, memory_facts
 from trtops.model.operators import fp16_facts, operator_facts, quantization_facts, selector_facts
 from trtops.model.read import open_model, uses_external_data
+from trtops.model.targets import target_facts
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -45,6 +46,7 @@ def preflight(spec: EngineSpec, model: Path, facts: ModelFacts) -> Preflight:
     found = [
         *_model_facts(opened),
         *graph_facts(opened),
+        *target_facts(spec),
         *dimension_facts(spec, facts),
         *operator_facts(spec, opened),
         *quantization_facts(spec, opened),

@@ -100,6 +100,10 @@ class Owner:
         """Know none."""
         del name
 
+    def absences(self) -> dict[str, str]:
+        """Lack none."""
+        return {}
+
     def load(self, name: str) -> None:
         """Load the next generation beside the one that serves."""
         generation = next(self._generations)
@@ -148,7 +152,7 @@ async def serve(config: Config) -> None:
         path = Path(folder) / "executor"
         shared = Shared(path, Attachment(executor))
         doors = Doors(server, settings, Home(executor, executor, path, shared=shared))
-        ports = await doors.open(("sum",))
+        ports = await doors.open()
         await doors.settled()
         print(json.dumps(ports), flush=True)
         await stop.wait()

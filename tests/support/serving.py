@@ -179,6 +179,9 @@ class Steady:
     def absent(self, name: str) -> str | None:
         return self.missing.get(name)
 
+    def absences(self) -> dict[str, str]:
+        return dict(self.missing)
+
     def load(self, name: str) -> None:
         self._call("load", name)
 

@@ -195,6 +195,11 @@ class Agent:
             return "it was unloaded"
         return health(state, self._clock(), self._duty.grace)[1] or "it is being loaded"
 
+    def absences(self) -> dict[str, str]:
+        """Engines of this server that do not serve, each with the reason."""
+        waiting = [name for name, state in tuple(self._states.items()) if state.running is None]
+        return {name: why for name in waiting if (why := self.absent(name)) is not None}
+
     def _levels(self) -> Mapping[str, tuple[str, str | None]]:
         now = self._clock()
         levels = {name: health(state, now, self._duty.grace) for name, state in tuple(self._states.items())}

@@ -147,6 +147,10 @@ class Told:
         """Why an engine of this server does not serve."""
         return self.state.absent.get(name)
 
+    def absences(self) -> dict[str, str]:
+        """Engines of this server that do not serve, each with the reason."""
+        return self.state.absent
+
     def status(self) -> dict[str, Any]:
         """The control port tells more."""
         return {"status": self.state.not_ready or "ready"}

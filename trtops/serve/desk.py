@@ -31,6 +31,9 @@ class Health(Protocol):
     def absent(self, name: str) -> str | None:
         """Why an engine that belongs to this server does not serve; None: it is none of this server's."""
 
+    def absences(self) -> dict[str, str]:
+        """Engines of this server that do not serve, each with the reason."""
+
 
 class Control(Protocol):
     """What control calls do. Called from a thread, since it may take long."""
@@ -81,7 +84,7 @@ class Desk:
 
     def index(self) -> list[dict[str, Any]]:
         """The repository's index."""
-        return documents.repository_index(self.infos())
+        return documents.repository_index(self.infos(), self.health.absences())
 
     def metadata(self, name: str, version: str | None) -> dict[str, Any]:
         """A model's metadata.

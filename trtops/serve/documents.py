@@ -123,9 +123,15 @@ def model_statistics(info: EngineInfo, meter: EngineMeter) -> dict[str, Any]:
     }
 
 
-def repository_index(infos: tuple[EngineInfo, ...]) -> list[dict[str, Any]]:
-    """``POST /v2/repository/index``."""
-    return [{"name": info.name, "version": info.version, "state": "READY", "reason": ""} for info in infos]
+def repository_index(infos: tuple[EngineInfo, ...], absent: Mapping[str, str]) -> list[dict[str, Any]]:
+    """``POST /v2/repository/index``: what serves, and with ``absent``'s reasons what does not."""
+    ready = [{"name": info.name, "version": info.version, "state": "READY", "reason": ""} for info in infos]
+    served = {info.name for info in infos}
+    return ready + [
+        {"name": name, "version": "", "state": "UNAVAILABLE", "reason": why}
+        for name, why in sorted(absent.items())
+        if name not in served
+    ]
 
 
 def trace_settings(*, on: bool) -> dict[str, list[str]]:

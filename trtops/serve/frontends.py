@@ -90,23 +90,19 @@ class Member:
 class FrontEnds:
     """All of a server's front ends, on its event loop."""
 
-    def __init__(
-        self, count: int, begin: Begin, desk: Desk, engines: tuple[str, ...], nursery: Nursery | None = None
-    ) -> None:
+    def __init__(self, count: int, begin: Begin, desk: Desk, nursery: Nursery | None = None) -> None:
         """Start none yet.
 
         Args:
             count: how many.
             begin: what each is told first.
             desk: whose health and regions they go by.
-            engines: names of all engines of this server, those that do not serve too.
             nursery: where they are forked; None: each gets an interpreter of its own.
         """
         self._nursery = nursery
         self._count = count
         self._begin = begin
         self._desk = desk
-        self._engines = engines
         self._members: list[Member] = []
         self._gone = Meters()
         self._own: Callable[[], Meters] = Meters
@@ -294,8 +290,7 @@ class FrontEnds:
 
     def _look(self) -> None:
         health = self._desk.health
-        absent = {name: why for name in self._engines if (why := health.absent(name)) is not None}
-        state = State(self._state.number, health.not_ready(), absent, self._desk.regions.registered())
+        state = State(self._state.number, health.not_ready(), health.absences(), self._desk.regions.registered())
         if state != self._state:
             self._state = State(state.number + 1, state.not_ready, state.absent, state.regions)
             for member in self._members:

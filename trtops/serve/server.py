@@ -250,7 +250,7 @@ async def _serve(settings: ServeSettings, home: Home, agent: Agent, meter: Execu
         agent.parts["workers"] = home.supervisor.overview
     doors = Doors(server, settings, home)
     try:
-        ports = await doors.open(settings.duty.engines)
+        ports = await doors.open()
         agent.start()
         await _settle(agent, settings.settle, stop)
         await doors.settled()
@@ -285,11 +285,8 @@ class Doors:
         self._reserved: socket.socket | None = None
         self._home = home
 
-    async def open(self, engines: tuple[str, ...]) -> dict[str, int]:
+    async def open(self) -> dict[str, int]:
         """Open everything.
-
-        Args:
-            engines: names of all engines of this server.
 
         Returns:
             name -> number of each port.
@@ -301,7 +298,7 @@ class Doors:
         settings, server = self._settings, self._server
         ports: dict[str, int] = {}
         if settings.front_ends:
-            ports |= await self._open_front_ends(settings, engines)
+            ports |= await self._open_front_ends(settings)
         else:
             ports["port"] = await server.listen(server.data, settings.host, settings.port)
             if settings.grpc_port is not None:
@@ -312,7 +309,7 @@ class Doors:
             ports["grpc_control_port"] = await server.listen_grpc(host, settings.grpc_control_port, control=True)
         return ports
 
-    async def _open_front_ends(self, settings: ServeSettings, engines: tuple[str, ...]) -> dict[str, int]:
+    async def _open_front_ends(self, settings: ServeSettings) -> dict[str, int]:
         grpc: tuple[str, int] | None = None
         ports: dict[str, int] = {}
         if settings.grpc_port is not None:
@@ -323,7 +320,7 @@ class Doors:
             ports["grpc_port"] = int(self._reserved.getsockname()[1])
             grpc = settings.host, ports["grpc_port"]
         begin = Begin(str(self._home.socket), settings.limits, grpc, settings.otel, settings.json_logs)
-        fronts = self._fronts = FrontEnds(settings.front_ends, begin, self._server.desk, engines, self._home.nursery)
+        fronts = self._fronts = FrontEnds(settings.front_ends, begin, self._server.desk, self._home.nursery)
         self._server.desk.numbers = fronts.numbers
         self._server.routes.regions_changed = fronts.regions_changed
         self._server.exposition.front_ends = fronts

@@ -204,6 +204,14 @@ def test_an_engine_that_fails_fails_its_job_and_its_report_is_kept(team: Team) -
     assert (team.folder / "artifacts" / "report-first-onnxruntime" / "stages.txt").exists()
 
 
+def test_an_engine_that_policies_deny_is_not_released(team: Team) -> None:
+    replace(team.clone / "engines" / "first" / "runtime.yaml", "port: 8000", "port: 80")
+    team.push("a privileged port")
+    runner = team.job(RELEASE, "runner", team.secrets("dev", "dev"))
+    assert runner.step("Choose").outcome == "failure"
+    assert "::error::policies deny first" in runner.step("Choose").out
+
+
 @pytest.fixture
 def environments(nacos: NacosServer) -> list[str]:
     return [nacos.emptied(name) for name in ("dev", "staging", "prod")]

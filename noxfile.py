@@ -60,7 +60,7 @@ def _install(session: nox.Session, *what: str) -> None:
 @nox.session(python=MAIN)
 def lint(session: nox.Session) -> None:
     """Ruff, mypy strict, import contracts, workflows."""
-    _install(session, "-e", ".[test,opa,nacos]")
+    _install(session, "-e", ".[test,opa,nacos,grpc,otel]")
     session.run("ruff", "check", ".")
     session.run("ruff", "format", "--check", ".")
     session.run("mypy")
@@ -84,14 +84,14 @@ def policies(session: nox.Session) -> None:
 @nox.session(python=FOUND)
 def tests(session: nox.Session) -> None:
     """Everything that starts no server, on every interpreter."""
-    _install(session, "-e", ".[test,opa]")
+    _install(session, "-e", ".[test,opa,grpc]")
     session.run("pytest", "-q", "-n", "2", "--dist", "loadfile", "-m", "not service and not gpu", *session.posargs)
 
 
 @nox.session(python=MAIN)
 def service(session: nox.Session) -> None:
     """Suites that start servers and child processes, on one interpreter."""
-    _install(session, "-e", ".[test,opa,rtx,nacos]")
+    _install(session, "-e", ".[test,opa,rtx,nacos,grpc,otel]")
     session.run("pytest", "-q", "-n", "2", "--dist", "loadfile", "-m", "service and not gpu", *session.posargs)
 
 
@@ -99,7 +99,7 @@ def service(session: nox.Session) -> None:
 def lock(session: nox.Session) -> None:
     """Resolve constraints.txt anew, over all extras at once (docs/adr/0008); not part of the tests."""
     session.install("uv")
-    extras = ("opa", "rtx", "nacos", "test")
+    extras = ("opa", "rtx", "nacos", "grpc", "otel", "nvtx", "test")
     flags = [word for extra in extras for word in ("--extra", extra)]
     plain = ("--no-header", "--no-annotate", "--no-emit-index-url")
     resolve = ("uv", "pip", "compile", "pyproject.toml", "--universal", "--python-version", "3.10", "--upgrade")

@@ -35,6 +35,11 @@ def test_int8_without_calibration_is_skipped_with_the_reason(repo: Repository) -
     assert "skipped: int8 needs calibration data" in _row(done.out, "int8")
 
 
+def test_no_precision_that_could_be_built_is_no_success(repo: Repository) -> None:
+    done = repo.call("precision", "tiny", "--modes", "bf16,int8").says(2, "none of bf16, int8 was built: ")
+    assert "skipped: int8 needs calibration data" in _row(done.out, "int8")
+
+
 def test_wrong_options_are_told(repo: Repository) -> None:
     repo.call("precision", "tiny", "--modes", "fp32,fp12").says(2, "there is no precision 'fp12'", "choose from fp32")
     repo.call("precision", "tiny", "--modes", ",").says(2, "no precision is named")

@@ -295,7 +295,7 @@ def precision(
     Latency, size and accuracy loss of each, then its layers by error, worst first. Needs samples for fp16 (those of
     the accuracy section), calibration data for int8.
     """
-    from trtops.errors import InputError
+    from trtops.errors import InputError, Unavailable
     from trtops.report.precision import precisions as written
     from trtops.workflow.precision import MODES, precisions, target_of
 
@@ -312,6 +312,9 @@ def precision(
         checked = _allowed(here, engine)
         variants = precisions(here, checked, target_of(checked, target), chosen, fresh=fresh)
     say(written(variants, style(), layers=layers))
+    if all(variant.evidence is None for variant in variants):
+        what = f"none of {', '.join(chosen)} was built: {'; '.join(sorted({str(one.skipped) for one in variants}))}"
+        raise Unavailable(what, fix="choose other precisions with --modes, or another target with --target")
     return 0
 
 

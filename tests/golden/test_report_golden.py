@@ -10,7 +10,9 @@ import pytest
 
 from tests.support import records
 from trtops.errors import BuildFailed, InputError, Location, Problem
-from trtops.report import github, html, jsonout, junit, markdown, sarif, text
+from trtops.report import github, html, jsonout, junit, markdown, running, sarif, text
+from trtops.report import plan as plans
+from trtops.report import rollout as rollouts
 from trtops.report.rows import StageRow
 
 if TYPE_CHECKING:
@@ -62,6 +64,11 @@ REPORTS: dict[str, Callable[[], str]] = {
     "stages-color.txt": lambda: text.stages(ROWS, COLOR),
     "status.txt": lambda: text.status(records.bindings(), now=1_772_592_000),
     "history.txt": lambda: text.history(records.bindings()),
+    "rollout.txt": lambda: rollouts.rollout(records.rollout(), now=1_770_090_042),
+    "plan.txt": lambda: plans.plan(records.plan()),
+    "plan.matrix.json": lambda: plans.matrix(records.plan()),
+    "running.txt": lambda: text.table(running.pairing_table(records.pairings())),
+    "running.json": lambda: jsonout.bindings([records.rollout()], records.pairings()),
     "problems.json": lambda: jsonout.error(WRONG),
     "stages.json": lambda: jsonout.stages(ROWS),
     "verdicts.sarif": lambda: sarif.verdicts([VERDICT, ALLOWED]),

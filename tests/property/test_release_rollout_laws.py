@@ -14,6 +14,7 @@ from tests.support.releases import CHANNEL, NOW, digest, ring
 from tests.support.releases import bundle as made
 from trtops.errors import Denied, InputError
 from trtops.release.assemble import next_binding, rollback_binding, rollback_target
+from trtops.release.documents import Binding
 from trtops.release.rollout import (
     Held,
     Judgement,
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from trtops.digest import Digest
-    from trtops.release.documents import Binding, Bound, EngineRelease
+    from trtops.release.documents import Bound, EngineRelease
 
 SECOND = 1_000_000
 RELEASES: tuple[EngineRelease, ...] = tuple(made(ring(), artifact=f"engine {n}").engine_release for n in range(4))
@@ -213,6 +214,7 @@ class Rollouts(RuleBasedStateMachine):
 
 def _lawful(before: Binding, after: Binding) -> None:
     assert (after.generation, after.previous) == (before.generation + 1, before.digest())
+    assert Binding.model_validate_json(after.canonical_bytes()) == after, "what is signed is what is read"
     assert sum(after.weights.values()) == sum(arm.weight for arm in after.arms) == 100
     for arm in after.arms:
         assert not {arm.engine_release, arm.config_release} & set(after.rejected), "quarantined, and bound"

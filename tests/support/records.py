@@ -9,8 +9,11 @@ from trtops.device import Device
 from trtops.digest import Digest
 from trtops.evidence import Evidence, assemble
 from trtops.policy.verdict import Finding, SourceLocation, Verdict
-from trtops.release.documents import Binding
-from trtops.spec.engine import EngineSpec, Target
+from trtops.release.documents import Binding, Rollout
+from trtops.release.plan import EnginePlan, Plan, Side, TargetPlan
+from trtops.report.running import Pairing
+from trtops.report.running import Side as Side_
+from trtops.spec.engine import EngineSpec, RolloutPlan, Target
 from trtops.tensor import TensorInfo
 
 CPU = Device(kind="cpu", name="x86_64", cores=2)
@@ -183,3 +186,77 @@ def bindings() -> tuple[Binding, ...]:
         }
     )
     return first, second
+
+
+def rollout() -> Binding:
+    """A binding with a rollout at its third step, and something in quarantine."""
+    plan = RolloutPlan.model_validate(
+        {
+            "steps": [
+                {"shadow": 10},
+                {"weight": 5},
+                {"analysis": {"requests": 1000, "error_rate": 0.001, "p99": "20ms"}},
+                {"pause": "manual"},
+                {"weight": 50},
+            ]
+        }
+    )
+    candidate = Rollout(
+        engine_release=digest("release 2"),
+        config_release=digest("config 2"),
+        shadow=10,
+        step=2,
+        since=1_770_090_000,
+        plan=plan,
+    )
+    return bindings()[0].model_copy(
+        update={
+            "generation": 4,
+            "weights": {"stable": 95, "canary": 5},
+            "rollout": candidate,
+            "rejected": (digest("release 0"), digest("engine 0")),
+            "reason": "rollout: step 3 of 5 (analysis)",
+        }
+    )
+
+
+def plan() -> Plan:
+    """A plan of three engines: one to release beside the stable one, one that is there already, one that is denied."""
+    target = TargetPlan(target="onnxruntime", build="build", key=digest("key"), runner=("ubuntu-24.04",))
+    gpu = TargetPlan(
+        target="tensorrt-8.6-h200", build="elsewhere", reason="there is no GPU", runner=("self-hosted", "gpu-h200")
+    )
+    reused = target.model_copy(update={"build": "reuse", "artifact": digest("artifact")})
+    before = Side(
+        generation=4, binding=digest("binding"), engine_release=digest("release 1"),
+        config_release=digest("config 1"), weights={"stable": 100},
+    )  # fmt: skip
+    after = Side(generation=5, config_release=digest("config 1"), weights={"stable": 95, "canary": 5})
+    common = {"spec": digest("spec"), "config": digest("config"), "verdict": digest("verdict"), "before": before}
+    engines = (
+        EnginePlan(engine="ppocr-cls", decision="warn", targets=(target, gpu), move="rollout", after=after,
+                   reason="engine differs from what is released", **common),
+        EnginePlan(engine="ppocr-det", decision="allow", targets=(reused,), move="keep", after=before,
+                   reason="the channel says the same", **common),
+        EnginePlan(engine="ppocr-rec", decision="deny", targets=(target,), move="denied", after=before,
+                   reason="policies deny it: port 80 [spec.server_port_unprivileged]", **common),
+    )  # fmt: skip
+    return Plan(
+        environment="prod", registry="nacos://127.0.0.1:8848", commit="0123abc", policies=digest("policies"),
+        judge="opa 1.22.3", keys={"release": "6f1d0c2b9a8e", "channel": None}, root=digest("root"), trtops="0.0.0",
+        engines=engines, created=1_770_090_000,
+    )  # fmt: skip
+
+
+def pairings() -> tuple[Pairing, ...]:
+    """What two services run of the binding of :func:`rollout`."""
+    named = Side_(4, str(digest("release 1")), str(digest("config 1")))
+    candidate = Side_(4, str(digest("release 2")), str(digest("config 2")))
+    url, on = "http://10.0.0.1:8001", ("H200", str(digest("artifact")))
+    return (
+        Pairing(url, "ppocr-cls", "stable", named, named, on, "in step"),
+        Pairing(url, "ppocr-cls", "canary", candidate, None, (None, None), "nothing", "it could not be loaded"),
+        Pairing(
+            "http://10.0.0.2:8001", "ppocr-cls", "stable", named, Side_(3, str(digest("release 0")), None), on, "behind"
+        ),
+    )

@@ -9,7 +9,10 @@ from tests.support import records
 from trtops.errors import BuildFailed, InputError, Location, Overloaded, Problem
 from trtops.report import markdown, text
 from trtops.report.numbers import instant, latency, latency_interval, rate, share, significant, size
+from trtops.report.plan import plan
+from trtops.report.rollout import rollout
 from trtops.report.rows import StageRow, Table
+from trtops.report.running import Pairing, pairing_table
 
 HOSTILE = "a\x1b[31mred\x1b[0m\x07\u202eevil\r\nsecond|<b>"
 
@@ -82,6 +85,11 @@ def test_nothing_from_a_file_reaches_the_terminal_raw() -> None:
         text.stages([StageRow(HOSTILE, HOSTILE)]),
         text.history([binding]),
         text.status([binding], now=0),
+        rollout(binding, now=0),
+        plan(records.plan().model_copy(update={"registry": HOSTILE, "judge": HOSTILE, "environment": HOSTILE})),
+        text.table(
+            pairing_table([Pairing(HOSTILE, HOSTILE, HOSTILE, None, None, (HOSTILE, None), "nothing", HOSTILE)])
+        ),
     ]
     for report in reports:
         assert not re.search("[\x00-\x09\x0b-\x1f\x7f-\x9f\u202a-\u202e]", report)

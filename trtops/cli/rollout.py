@@ -166,10 +166,12 @@ def readmit(
 
 def _tell(done: Binding | Held, engine: str = "") -> int:
     from trtops.release.rollout import Held
+    from trtops.report.escape import visible
     from trtops.report.tables import weights
 
     if isinstance(done, Held):
         say(f"{Path(engine).name}: {done.why}\n")
     else:
-        say(f"{done.engine}: generation {done.generation} in {done.environment} ({done.reason}), {weights(done)}\n")
+        told = f"{done.engine}: generation {done.generation} in {done.environment} ({done.reason}), {weights(done)}"
+        say(f"{visible(told)}\n")
     return 0

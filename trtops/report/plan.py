@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
+from trtops.report.escape import visible
 from trtops.report.rows import Outcome, Table
 from trtops.report.text import PLAIN, Style, table
 
@@ -40,8 +41,8 @@ def plan(value: Plan, style: Style = PLAIN) -> str:
     counts = {move: sum(one.move == move for one in value.engines) for move in _MOVES}
     built = sum(target.build == "build" for one in value.moves for target in one.targets)
     words = [f"{built} to build", *(f"{count} {move}" for move, count in counts.items() if count)]
-    head = f"to {value.environment} ({value.registry}), policies {value.policies.short} by {value.judge}\n\n"
-    return f"{head}{table(Table(headings, rows, tones=tones), style)}\n{', '.join(words)}\n"
+    head = f"to {value.environment} ({value.registry}), policies {value.policies.short} by {value.judge}"
+    return f"{visible(head)}\n\n{table(Table(headings, rows, tones=tones), style)}\n{', '.join(words)}\n"
 
 
 def matrix(value: Plan) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from trtops.release.rollout import words
+from trtops.report.escape import visible
 from trtops.report.numbers import instant
 from trtops.report.rows import Outcome, Table
 from trtops.report.tables import weights
@@ -18,7 +19,8 @@ _SHOWN = 20
 
 def rollout(binding: Binding, style: Style = PLAIN, *, now: int) -> str:
     """How far the rollout of a channel has come. ``now`` in epoch seconds."""
-    parts = [f"{binding.engine} in {binding.environment}: generation {binding.generation}, {weights(binding)}\n"]
+    head = f"{binding.engine} in {binding.environment}: generation {binding.generation}, {weights(binding)}"
+    parts = [f"{visible(head)}\n"]
     parts.append(f"stable     {binding.engine_release.short}, config {binding.config_release.short}\n")
     found = binding.rollout
     if found is None:

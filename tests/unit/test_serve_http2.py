@@ -6,6 +6,7 @@ import socket
 import struct
 import time
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import hpack
@@ -226,6 +227,22 @@ def test_the_peers_window_is_kept_to(served: Served) -> None:
     found, rest = client.answer(1)
     answer = messages()["ModelInferResponse"].FromString((sent + rest)[5:])
     assert (found["grpc-status"], answer.outputs[0].name) == ("0", "y")
+
+
+def test_an_answer_that_the_peer_leaves_no_window_for_is_not_kept_for_ever() -> None:
+    with server(replace(QUICK, write_time=0.3, idle_time=60)) as (served, _):
+        client = Client(served, window=10)
+        client.ask(1, message())
+        kinds = [(kind, payload) for kind, _, number, payload in until_reset(client) if number == 1]
+        assert kinds[-1] == (RESET, struct.pack(">I", CALM))
+        until(lambda: held(served) == 0 and all(not one.open_streams for one in served.server._grpc[0].connections))
+
+
+def until_reset(client: Client) -> Iterator[tuple[int, int, int, bytes]]:
+    for found in client.frames():
+        yield found
+        if found[0] == RESET:
+            return
 
 
 def test_large_tensors_both_ways() -> None:

@@ -199,6 +199,7 @@ class Connection(asyncio.Protocol):
         if flags & END_HEADERS:
             self._begin(number, flags, payload)
             return
+        self.busy = self._owner.now()
         self._block, self._block_size = [payload], len(payload)
         self._block_of = number, flags
 
@@ -386,7 +387,7 @@ class Connection(asyncio.Protocol):
             return
         if head:
             self._send(HEADERS, END_HEADERS, number, head)
-        stream.waiting += data
+        stream.waiting, stream.sent = stream.waiting[stream.sent :] + data, 0
         stream.trailers = trailers
         if well:
             self._budget = min(_BUDGET, self._budget + _SERVED)
@@ -397,20 +398,24 @@ class Connection(asyncio.Protocol):
         if self._streams.get(stream.number) is stream:
             if head:
                 self._send(HEADERS, END_HEADERS, stream.number, head)
-            stream.waiting += data
+            stream.waiting, stream.sent = stream.waiting[stream.sent :] + data, 0
             self._push(stream)
 
     def _push(self, stream: Stream) -> None:
         """Send as much as the windows allow, then the trailers."""
-        data, number = stream.waiting, stream.number
-        while data and stream.window > 0 and self._window > 0:
-            piece = data[: min(LEAST_FRAME, stream.window, self._window)]
-            data = data[len(piece) :]
+        data, number, at = stream.waiting, stream.number, stream.sent
+        if data:
+            stream.started = self._owner.now()
+        while at < len(data) and stream.window > 0 and self._window > 0:
+            piece = data[at : at + min(LEAST_FRAME, stream.window, self._window)]
+            at += len(piece)
             stream.window -= len(piece)
             self._window -= len(piece)
             self._send(DATA, 0, number, piece)
-        stream.waiting = data
-        if not data and stream.trailers:
+        stream.sent = at
+        if at == len(data):
+            stream.waiting, stream.sent = b"", 0
+        if not stream.waiting and stream.trailers:
             self._send(HEADERS, END_STREAM | END_HEADERS, number, stream.trailers)
             if not stream.ended:  # the client need not send the rest
                 self._send(RESET, 0, number, struct.pack(">I", NO_ERROR))
@@ -472,7 +477,10 @@ class Connection(asyncio.Protocol):
         elif not self._streams and now - self.busy > limits.idle_time * (4.0 if self._prefaced else 1.0):
             self.go_away()
         for stream in tuple(self._streams.values()):
-            if not stream.ended and now - stream.started > limits.body_time and stream.receiver is not None:
+            if stream.waiting and now - stream.started > limits.write_time:
+                self._send(RESET, 0, stream.number, struct.pack(">I", CALM))
+                self._drop(stream)
+            elif not stream.ended and now - stream.started > limits.body_time and stream.receiver is not None:
                 late = getattr(stream.receiver, "late", None)
                 if late is not None:
                     late()

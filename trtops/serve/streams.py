@@ -33,7 +33,7 @@ class Stream:
         number: of the stream.
         receiver: gets the body.
         window: bytes that may be sent yet.
-        waiting: bytes that wait for the window, then ``trailers`` follow.
+        waiting: bytes of the answer, ``sent`` of which went out; then ``trailers`` follow.
         ended: the request is whole.
         started: when it began.
     """
@@ -44,6 +44,7 @@ class Stream:
         "held",
         "number",
         "receiver",
+        "sent",
         "started",
         "trailers",
         "unread",
@@ -58,6 +59,7 @@ class Stream:
         self.receiver: Receiver | None = None
         self.window = window
         self.waiting = b""
+        self.sent = 0
         self.trailers = b""
         self.ended = False
         self.started = now

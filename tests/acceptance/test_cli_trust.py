@@ -86,6 +86,10 @@ def test_services_follow_the_root_and_keep_serving(trusted: Repository) -> None:
         while "max_size" not in json.dumps(_release_of(trusted, control)) and time.monotonic() < end:
             time.sleep(0.2)
         assert _release_of(trusted, control)["batching"]["queue"]["max_size"] == 500
+        with urllib.request.urlopen(control, timeout=10) as answer:
+            told = json.loads(answer.read())["trust"]
+        assert told["root"] == 3
+        assert told["snapshot"] > 0
         assert server.stop() == 0
     kept = json.loads((trusted.home / "serve" / "local" / "local" / "root.json").read_text())
     assert kept["root"]["version"] == 3

@@ -218,6 +218,7 @@ class Agent:
             "status": "draining" if self._draining else worst,
             "environment": self._duty.environment,
             "channel": self._duty.channel,
+            "trust": self._trust.described(),
             "engines": {name: self._describe(name, *level) for name, level in levels.items()},
         } | {part: tell() for part, tell in self.parts.items()}
 
@@ -339,9 +340,7 @@ class Agent:
 
     def _watch(self, name: str) -> None:
         with suppress(StorageError, Unavailable):  # the registry is away: the next poll tries again
-            # The snapshot, too: what is expired or absent now is good again with the next one.
-            refreshed = (layout.SNAPSHOT,) if self._trust.root.refreshed else ()
-            for document in (layout.pointer(self._channel(name)), *refreshed):
+            for document in self._trust.watched(layout.pointer(self._channel(name))):
                 if document not in self._watches:
                     self._watches[document] = self._registry.watch(document, lambda _body: self._wake.put(None))
 

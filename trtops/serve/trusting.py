@@ -85,6 +85,21 @@ class Trust:
         """The snapshot that :meth:`follow` accepted last; None: none, or the root asks for none."""
         return self._snapshot
 
+    def described(self) -> dict[str, int | None]:
+        """Versions of the root and of the snapshot that count here now; None: none does. Reads no disk."""
+        root, snapshot = self._root, self._snapshot
+        return {"root": root.version if root else None, "snapshot": snapshot.version if snapshot else None}
+
+    def watched(self, pointer: str) -> tuple[str, ...]:
+        """What to watch for a channel: its pointer and, where there is one, the snapshot.
+
+        What is expired or absent now is good again with the next one.
+
+        Raises:
+            StorageError: what was kept cannot be read.
+        """
+        return (pointer, layout.SNAPSHOT) if self.root.refreshed else (pointer,)
+
     def follow(self, registry: Registry, now: int) -> None:
         """Take what the registry has of new roots, and its snapshot of all channels.
 

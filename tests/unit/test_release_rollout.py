@@ -12,6 +12,7 @@ from trtops.registry.memory import MemoryRegistry
 from trtops.release import layout
 from trtops.release.documents import MAX_REJECTED, Binding, Bound
 from trtops.release.fetch import fetch, fetch_arm, fetch_proofs, history, own_marks, status
+from trtops.release.keys import KeyRing, Signer
 from trtops.release.publish import Published, move, publish, refresh, rollback
 from trtops.release.rollout import (
     Held,
@@ -253,6 +254,20 @@ def test_somebody_else_moves_first() -> None:
     with pytest.raises(Conflict, match=r"was moved to generation 3 .* \(rollout: step 2 of 4 \(weight 5 %\)\)"):
         scene.move(late)
     assert scene.present.generation == 3
+
+
+def test_a_key_that_is_not_trusted_moves_nothing() -> None:
+    scene = Scene()
+    scene.release("engine 2", PLAN)
+    other = KeyRing({"channel": Signer.generate()}, scene.keys.root())
+    for verb in (pause, abort):
+        writes = len(scene.registry.writes)
+        with pytest.raises(TrustError, match="channel keys that are trusted here"):
+            move(scene.registry, other, CHANNEL, verb, now=NOW)
+        assert len(scene.registry.writes) == writes
+    with pytest.raises(TrustError, match="channel keys that are trusted here"):
+        refresh(scene.registry, other, CHANNEL, now=NOW, lifetime=9)
+    assert scene.present.generation == 2
 
 
 def test_there_has_to_be_a_rollout() -> None:

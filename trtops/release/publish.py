@@ -185,8 +185,7 @@ def _decided(
 
 def _told(reason: str, bound: Bound) -> str:
     """The reason for the ledger, with the step that a rollout begins at."""
-    begun = bound.rollout if bound.rollout is not None and bound.rollout.open else None
-    return because(reason, f"rollout at {at(begun)}") if begun is not None else reason
+    return because(reason, f"rollout at {at(bound.rollout)}") if bound.rollout and bound.rollout.open else reason
 
 
 def _published(binding: Binding, wanted: Pair, *, new: bool) -> Published:
@@ -312,6 +311,7 @@ def refresh(registry: Documents, keys: Keys, channel: Channel, *, now: int, life
 
 
 def _move(registry: Documents, root: Root, channel: Channel, body: bytes, binding: Binding, head: _Head) -> None:
+    read_binding(body, root, channel, layout.pointer(channel))  # what services would refuse is not published
     _put(registry, root, layout.binding(channel, binding.digest()), binding, body)
     _point(registry, root, channel, body, head, binding)
 

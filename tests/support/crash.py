@@ -2,7 +2,7 @@
 
 Writes are found, not listed: an audit hook of the interpreter sees every file that is opened for writing, renamed,
 linked, removed or made below the folder, and ``os.fsync`` is intercepted too. The process forks one child for each
-point, and each child dies there without any clean-up; at an fsync it first cuts the file in half. Prints one line of
+point, and each child kills itself there (SIGKILL); at an fsync it first cuts the file in half. Prints one line of
 JSON a point: the child's folder, and what it died at (null: it finished, there are no more points).
 """
 
@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import signal
 import stat
 import sys
 from pathlib import Path
@@ -25,7 +26,6 @@ from trtops.release.publish import publish, refresh, rollback
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-DIED = 77
 _WRITES = {"os.rename", "os.link", "os.remove", "os.mkdir", "os.rmdir", "os.truncate", "os.symlink"}
 _WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 
@@ -69,7 +69,7 @@ def _die_at(point: int, folder: Path, report: int) -> None:
         count += 1
         if count == point:
             os.write(report, what.encode())
-            os._exit(DIED)
+            os.kill(os.getpid(), signal.SIGKILL)
 
     def hook(event: str, arguments: tuple[Any, ...]) -> None:
         writes = event in _WRITES or (event == "open" and isinstance(arguments[2], int) and arguments[2] & _WRITING)
@@ -106,7 +106,7 @@ def main(folder: Path, scenario: str) -> None:
         with os.fdopen(reading, "rb") as pipe:
             died_at = pipe.read().decode() or None
         code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-        if code != (DIED if died_at else 0):
+        if code != (-signal.SIGKILL if died_at else 0):
             sys.exit(f"the child of point {point} ended with {code}")
         sys.stdout.write(json.dumps({"home": str(home), "died_at": died_at}) + "\n")
         if died_at is None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import time
 from http.client import HTTPConnection
@@ -174,3 +175,23 @@ def test_options_of_workers_that_make_no_sense_are_refused(shipped: Repository) 
     shipped.call(*serve, "--isolation", "none", "--device", "0").says(2, "CUDA_VISIBLE_DEVICES instead")
     shipped.call(*serve, "--memory", "host=lots").says(2, "--memory", "4GiB")
     shipped.call(*serve, "--memory", "disk=1GiB").says(2, "host=4GiB or device=20GiB")
+
+
+def test_each_engine_has_a_worker_and_is_reached_by_shared_memory(shipped: Repository) -> None:
+    other = shipped.engine.parent / "other"
+    shutil.copytree(shipped.engine, other)
+    spec = other / "engine.yaml"
+    spec.write_text(spec.read_text().replace("name: tiny", "name: other").replace("opt: [2, 4]", "opt: [4, 4]"))
+    shipped.call("ship", "other").says(0, "generation 1 signed")
+    socket = shipped.root / "s.sock"
+    with shipped.serve("--socket", str(socket)) as server:
+        held = [[one["name"] for one in worker["engines"]] for worker in status(server)["workers"]]
+        assert sorted(held) == [["other"], ["tiny"]]
+        for name in ("tiny", "other"):
+            shipped.call("infer", name, "--socket", str(socket)).says(0, f"{name} 1.0.0")
+        os.kill(next(worker["pid"] for worker in workers(server) if worker["engines"][0]["name"] == "other"), 9)
+        for _ in range(20):  # the other one notices nothing
+            assert ask(server)[0] == 200
+        until(lambda: len(workers(server)) == 2)
+        shipped.call("infer", "other", "--socket", str(socket)).says(0)
+        assert server.stop() == 0

@@ -32,6 +32,65 @@ DEFAULT_URL = "http://127.0.0.1:8000"
 DEFAULT_CONTROL_URL = "http://127.0.0.1:8001"
 
 
+_EnginesArgument = Annotated[
+    list[str] | None, typer.Argument(metavar="[ENGINE]...", help="What to serve; none: all that is released.")
+]
+_HostOption = Annotated[str | None, typer.Option("--host", help="Address (default: the runtime config's).")]
+_PortOption = Annotated[
+    int | None,
+    typer.Option("--port", "-p", help="Port (default: the runtime config's); 0: a free one.", min=0, max=65535),
+]
+_ControlPortOption = Annotated[
+    int, typer.Option("--control-port", help="Metrics and control calls, on loopback; 0: a free one.", min=0)
+]
+_DrainOption = Annotated[
+    float, typer.Option("--drain", metavar="SECONDS", help="What requests get after SIGTERM.", min=0)
+]
+_SocketOption = Annotated[
+    Path | None,
+    typer.Option("--socket", metavar="PATH", help="Also serve clients of this host by shared memory, here."),
+]
+_AcceptsOption = Annotated[
+    list[str] | None,
+    typer.Option("--accepts", metavar="ENGINE=VERSION", help="Interface that clients need: same major, not older."),
+]
+_IsolationOption = Annotated[
+    Isolation,
+    typer.Option("--isolation", help="Engines run in worker processes, or all in the server's own."),
+]
+_DevicesOption = Annotated[
+    list[str] | None,
+    typer.Option("--device", metavar="ID", help="For a worker each, as CUDA_VISIBLE_DEVICES names it (repeatable)."),
+]
+_HangOption = Annotated[
+    float, typer.Option("--hang-after", metavar="SECONDS", help="When a worker or a batch counts as hung.", min=0.5)
+]
+_MemoryOption = Annotated[
+    list[str] | None,
+    typer.Option("--memory", metavar="PLACE=SIZE", help="What all pools may take: host=4GiB, device=20GiB."),
+]
+_FrontEndsOption = Annotated[
+    int | None,
+    typer.Option(
+        "--front-ends",
+        metavar="N",
+        help="Processes for HTTP and gRPC; 0: the server's own (default: 1; without isolation 0).",
+        min=0,
+        max=64,
+    ),
+]
+_GrpcPortOption = Annotated[
+    int | None, typer.Option("--grpc-port", help="Also serve gRPC, here; 0: a free port.", min=0, max=65535)
+]
+_GrpcControlPortOption = Annotated[
+    int | None,
+    typer.Option("--grpc-control-port", help="gRPC with control calls, on loopback.", min=0, max=65535),
+]
+_OtelOption = Annotated[bool, typer.Option("--otel", help="Send spans by OTLP, as OTEL_… variables say.")]
+_LogFormatOption = Annotated[LogFormat, typer.Option("--log-format", help="Of the log, on stderr.")]
+_ReadyJsonOption = Annotated[bool, typer.Option("--ready-json", help="Write the ready line as JSON.")]
+
+
 def register(app: typer.Typer) -> None:
     """Add the commands of this module."""
     for command in (serve, infer, top):
@@ -40,66 +99,24 @@ def register(app: typer.Typer) -> None:
 
 @guarded
 def serve(
-    engines: Annotated[
-        list[str] | None, typer.Argument(metavar="[ENGINE]...", help="What to serve; none: all that is released.")
-    ] = None,
+    engines: _EnginesArgument = None,
     environment: EnvironmentOption = None,
-    host: Annotated[str | None, typer.Option("--host", help="Address (default: the runtime config's).")] = None,
-    port: Annotated[
-        int | None,
-        typer.Option("--port", "-p", help="Port (default: the runtime config's); 0: a free one.", min=0, max=65535),
-    ] = None,
-    control_port: Annotated[
-        int, typer.Option("--control-port", help="Metrics and control calls, on loopback; 0: a free one.", min=0)
-    ] = 8001,
-    drain: Annotated[
-        float, typer.Option("--drain", metavar="SECONDS", help="What requests get after SIGTERM.", min=0)
-    ] = 30.0,
-    socket: Annotated[
-        Path | None,
-        typer.Option("--socket", metavar="PATH", help="Also serve clients of this host by shared memory, here."),
-    ] = None,
-    accepts: Annotated[
-        list[str] | None,
-        typer.Option("--accepts", metavar="ENGINE=VERSION", help="Interface that clients need: same major, not older."),
-    ] = None,
-    isolation: Annotated[
-        Isolation,
-        typer.Option("--isolation", help="Engines run in worker processes, or all in the server's own."),
-    ] = Isolation.WORKER,
-    devices: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--device", metavar="ID", help="For a worker each, as CUDA_VISIBLE_DEVICES names it (repeatable)."
-        ),
-    ] = None,
-    hang: Annotated[
-        float, typer.Option("--hang-after", metavar="SECONDS", help="When a worker or a batch counts as hung.", min=0.5)
-    ] = 10.0,
-    memory: Annotated[
-        list[str] | None,
-        typer.Option("--memory", metavar="PLACE=SIZE", help="What all pools may take: host=4GiB, device=20GiB."),
-    ] = None,
-    front_ends: Annotated[
-        int | None,
-        typer.Option(
-            "--front-ends",
-            metavar="N",
-            help="Processes for HTTP and gRPC; 0: the server's own (default: 1; without isolation 0).",
-            min=0,
-            max=64,
-        ),
-    ] = None,
-    grpc_port: Annotated[
-        int | None, typer.Option("--grpc-port", help="Also serve gRPC, here; 0: a free port.", min=0, max=65535)
-    ] = None,
-    grpc_control_port: Annotated[
-        int | None,
-        typer.Option("--grpc-control-port", help="gRPC with control calls, on loopback.", min=0, max=65535),
-    ] = None,
-    otel: Annotated[bool, typer.Option("--otel", help="Send spans by OTLP, as OTEL_… variables say.")] = False,
-    log_format: Annotated[LogFormat, typer.Option("--log-format", help="Of the log, on stderr.")] = LogFormat.TEXT,
-    ready_json: Annotated[bool, typer.Option("--ready-json", help="Write the ready line as JSON.")] = False,
+    host: _HostOption = None,
+    port: _PortOption = None,
+    control_port: _ControlPortOption = 8001,
+    drain: _DrainOption = 30.0,
+    socket: _SocketOption = None,
+    accepts: _AcceptsOption = None,
+    isolation: _IsolationOption = Isolation.WORKER,
+    devices: _DevicesOption = None,
+    hang: _HangOption = 10.0,
+    memory: _MemoryOption = None,
+    front_ends: _FrontEndsOption = None,
+    grpc_port: _GrpcPortOption = None,
+    grpc_control_port: _GrpcControlPortOption = None,
+    otel: _OtelOption = False,
+    log_format: _LogFormatOption = LogFormat.TEXT,
+    ready_json: _ReadyJsonOption = False,
 ) -> int:
     """Serve what is released.
 

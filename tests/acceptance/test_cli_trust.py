@@ -187,6 +187,20 @@ def test_another_environment_gets_the_root_with_its_first_release(trusted: Repos
     assert (trusted.home / "registry" / "dev" / "roots" / "3.json").exists()
 
 
+def test_without_a_root_key_nothing_is_changed(trusted: Repository, folder: Path) -> None:
+    """It was taken offline; a copy of it, under any name, is enough to bring it back."""
+    root = trusted.home / "keys" / "root.pem"
+    root.rename(folder / "offline.pem")
+    before = sorted(path.name for path in (trusted.home / "keys").iterdir())
+    for words in (("rotate", "channel"), ("revoke", _key(trusted, "channel")), ("set", "--expires", "9")):
+        trusted.call("trust", *words).says(2, "there is no root key here")
+    assert sorted(path.name for path in (trusted.home / "keys").iterdir()) == before
+    _change(trusted)
+    trusted.call("ship", "tiny").says(0, "generation 2 signed and published")  # nothing else needs it
+    shutil.copy2(folder / "offline.pem", trusted.home / "keys" / "from-the-safe.pem")
+    trusted.call("trust", "rotate", "channel").says(0, "root version 3")
+
+
 def test_two_who_change_the_root_at_once(trusted: Repository, folder: Path) -> None:
     """One wins; the other is told, follows, and does it again."""
     other = folder / "other"

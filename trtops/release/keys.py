@@ -185,12 +185,15 @@ class KeyStore:
         return root
 
     def self_made(self) -> bool:
-        """Whether all trusted keys are this folder's own and nobody else's: keys that were made on first use.
+        """Whether all keys that releases are signed by are this folder's own: keys that were made on first use.
+
+        Root and refresh keys do not count: they sign no release, and belong on other machines.
 
         Raises:
             as :meth:`root`.
         """
-        trusted = self.root().keys.keys()
+        root = self.root()
+        trusted = {key.key_id for role in ROLES for key in root.members(role)[0]}
         return trusted <= {self.signer(role).key_id for role in ROLES} or trusted <= self.all_signers().keys()
 
     def _own_root(self) -> Root:

@@ -116,7 +116,7 @@ def rotate(workspace: Workspace, role: Role, key: str | None = None) -> Turned:
     """
     from trtops.release.lineage import with_key
 
-    present = _followed(workspace)
+    present = _changeable(workspace)
     public = _public(key) if key is not None else workspace.keys.renewed(role).public
     return _turn(workspace, present, with_key(present, role, public))
 
@@ -136,7 +136,7 @@ def revoke(workspace: Workspace, key: str) -> Turned:
     """
     from trtops.release.lineage import without_key
 
-    present = _followed(workspace)
+    present = _changeable(workspace)
     key_id = _known(present, key)
     signers = workspace.keys.all_signers()
     instead: dict[Role, PublicKey] = {}
@@ -165,7 +165,7 @@ def change(
 
     if threshold is None and not tiers and days is None:
         raise InputError("nothing is to change", fix="give --threshold, --tier or --expires")
-    present = _followed(workspace)
+    present = _changeable(workspace)
     expires = None if days is None else workspace.now() + days * DAY
     thresholds: dict[Role, int] = {} if threshold is None else {"root": threshold}
     return _turn(workspace, present, with_rules(present, thresholds=thresholds, tiers=tiers, expires=expires))
@@ -315,6 +315,16 @@ def _followed(workspace: Workspace) -> Root:
     present = workspace.keys.root()
     if not present.followed:
         raise InputError("this home's root has no root keys, so that nothing can follow it", fix="trtops trust init")
+    return present
+
+
+def _changeable(workspace: Workspace) -> Root:
+    """The root, where this home holds one of its root keys: looked at before any new key is made."""
+    present = _followed(workspace)
+    if not {key.key_id for key in present.members("root")[0]} & workspace.keys.all_signers().keys():
+        raise TrustError(
+            "there is no root key here", fix="run this where one is kept, or bring a copy to TRTOPS_HOME/keys"
+        )
     return present
 
 

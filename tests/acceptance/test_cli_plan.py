@@ -139,6 +139,21 @@ def test_mistakes_are_told(shipped: Repository, folder: Path) -> None:
     assert not (shipped.home / "root.json").exists()
 
 
+def test_a_plan_that_is_kept_in_the_repository_is_no_change_of_it(shipped: Repository) -> None:
+    (shipped.root / ".gitignore").write_text("home\n")
+    git(shipped.root, "init", "-q", "-b", "main")
+    git(shipped.root, "add", "-A")
+    git(shipped.root, "commit", "-q", "-m", "base")
+    shipped.edit("version: 1.0.0", "version: 1.1.0")
+    shipped.call("plan", "--out", "plan.json").says(0, "trtops apply plan.json --env local")
+    shipped.call("apply", "plan.json").says(0, "generation 2 signed and published")
+    shipped.edit("version: 1.1.0", "version: 1.2.0")
+    shipped.call("plan", "--out", "plan.json").says(0)
+    git(shipped.root, "add", "-A")
+    git(shipped.root, "commit", "-q", "-m", "committed since")
+    shipped.call("apply", "plan.json").says(3, "commit: ", "the world moved")
+
+
 def matrix(repo: Repository, *arguments: str) -> list[dict[str, Any]]:
     done = repo.call("plan", "--format", "github-matrix", *arguments).says(0)
     assert done.out.count("\n") == 1

@@ -90,7 +90,7 @@ class Plan(Value):
 
     Attributes:
         environment, registry: where it releases to; a registry's URL holds no credentials.
-        commit: of the repository, ``-dirty`` if its tree has changes; None outside of git.
+        commit: of the repository; None outside of git.
         policies: digest of all that judges.
         judge: name and version of the engine that evaluated them.
         keys: role -> key id that would sign; None where the key is not here: any trusted one may sign then.

@@ -80,7 +80,8 @@ def plan(
         return Plan(
             environment=workspace.environment,
             registry=_place(workspace),
-            commit=commit_of(workspace.root),
+            # Changes that are not committed are in the digests of what they change; a plan's file may be one of them.
+            commit=(commit_of(workspace.root) or "").removesuffix("-dirty") or None,
             policies=gate.policies.digest,
             judge=_judge(gate),
             keys=_keys(workspace),

@@ -63,7 +63,7 @@ def _points(folder: Path, scenario: str) -> list[dict[str, str]]:
     """Where each child was killed, with its folder; in the last one it was not."""
     command = [sys.executable, "-B", "-m", "tests.support.crash", str(folder / "points"), scenario]
     root = Path(__file__).parents[2]
-    done = subprocess.run(command, cwd=root, capture_output=True, text=True, check=False, timeout=280)
+    done = subprocess.run(command, cwd=root, capture_output=True, text=True, check=False, timeout=880)
     assert done.returncode == 0, done.stderr
     points = [json.loads(line) for line in done.stdout.splitlines()]
     assert {"open", "os.rename", "fsync"} <= {point["died_at"] for point in points}
@@ -129,7 +129,7 @@ ENDS = {
 
 
 @pytest.mark.service
-@pytest.mark.timeout(300)  # some fifty whole commands, twice
+@pytest.mark.timeout(900)  # some fifty whole commands, twice
 @pytest.mark.parametrize("verb", sorted(VERBS))
 def test_a_command_is_killed_at_each_write_in_turn(folder: Path, verb: str) -> None:
     """A step of a rollout is one move, so killed between two, it goes on from where it stands: it skips none."""

@@ -34,7 +34,9 @@ class Stream:
         self._copy = cudart.cudaMemcpyAsync
         self._to_device = cudart.cudaMemcpyKind.cudaMemcpyHostToDevice
         self._to_host = cudart.cudaMemcpyKind.cudaMemcpyDeviceToHost
+        self._launch = cudart.cudaGraphLaunch
         self._record = cudart.cudaEventRecord
+        self._wait_for = cudart.cudaStreamSynchronize
         self.handle = checked(cudart, cudart.cudaStreamCreateWithFlags(cudart.cudaStreamNonBlocking))
         self.number = int(self.handle)
         self._done: Any = None
@@ -42,6 +44,7 @@ class Stream:
             flags = int(cudart.cudaEventDisableTiming) | int(cudart.cudaEventBlockingSync)
             try:
                 self._done = checked(cudart, cudart.cudaEventCreateWithFlags(flags))
+                self._wait_for = cudart.cudaEventSynchronize
             except BaseException:
                 self.close()
                 raise
@@ -84,7 +87,9 @@ class Stream:
         Raises:
             CudaError: the device failed.
         """
-        checked(self._cudart, self._cudart.cudaGraphLaunch(graph, self.handle))
+        answer = self._launch(graph, self.handle)
+        if answer[0]:
+            checked(self._cudart, answer)
 
     def mark(self) -> None:
         """Everything that :meth:`wait` has to wait for is enqueued.
@@ -93,7 +98,9 @@ class Stream:
             CudaError: the device failed.
         """
         if self._done is not None:
-            checked(self._cudart, self._record(self._done, self.handle))
+            answer = self._record(self._done, self.handle)
+            if answer[0]:
+                checked(self._cudart, answer)
 
     def wait(self) -> None:
         """Wait for what was enqueued before :meth:`mark`.
@@ -101,11 +108,9 @@ class Stream:
         Raises:
             CudaError: the device failed.
         """
-        cudart = self._cudart
-        done = self._done
-        answer = cudart.cudaStreamSynchronize(self.handle) if done is None else cudart.cudaEventSynchronize(done)
+        answer = self._wait_for(self.handle if self._done is None else self._done)
         if answer[0]:
-            checked(cudart, answer)
+            checked(self._cudart, answer)
 
     def synchronize(self) -> None:
         """Wait for everything that was enqueued.

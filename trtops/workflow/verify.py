@@ -197,12 +197,16 @@ def _proofs(trusted: TrustedChannel, registry: Registry, target: str) -> str:
 
 
 def _artifact(workspace: Workspace, trusted: TrustedChannel, target: str) -> str:
+    from trtops.backend.trt_plugins import bring_libraries, libraries_of
+
     released = trusted.engine_release.artifact(target)
     assert released is not None  # noqa: S101 - the target is the release's own
     digest = released.sidecar.artifact
     path = workspace.store.path(digest, size=released.sidecar.size_bytes)
     trusted.accept_artifact(target, digest, path.stat().st_size)
-    return f"{digest.short}, {path.stat().st_size} bytes as released"
+    bring_libraries(released.sidecar, workspace.store)
+    libraries = "".join(f"; plugin library {one.short}" for one in libraries_of(released.sidecar.extra))
+    return f"{digest.short}, {path.stat().st_size} bytes as released{libraries}"
 
 
 def _approvals(registry: Registry, channel: Channel, release: EngineRelease) -> Iterator[Proof]:

@@ -58,9 +58,10 @@ class Sum:
         deadline: float | None,
         priority: int,
         done: Callable[[Outcome], None],
+        client: str = "",
     ) -> Callable[[], None]:
         """Sum, and answer at once."""
-        del engine, rows, deadline, priority
+        del engine, rows, deadline, priority, client
         _REPLY[0] = int(inputs["x"].sum()) & 0xFF
         done(Outcome({"y": _REPLY}))
         return lambda: None

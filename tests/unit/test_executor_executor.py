@@ -690,3 +690,30 @@ def test_close_waits_for_an_answer_that_a_lane_gives_itself() -> None:
     go.set()
     closing.join(LONG)
     assert 0 in box.outcomes
+
+
+def test_a_client_that_fills_the_queue_makes_room_for_another_one(executor: Executor) -> None:
+    """Its newest request is told, with a time to come again; then both are served in turn."""
+    session, box = Session(), Box()
+    load(executor, session, batching=batching(max_batch=1, queue={"max_size": 4, "timeout": "20s"}))
+    session.hold()
+
+    def of(client: str, value: float) -> Any:
+        request = rows(value)
+        request.client = client
+        return request
+
+    executor.submit("e", of("greedy", 0), box.of("running"))
+    session.wait_entered()
+    for number in range(4):
+        executor.submit("e", of("greedy", number), box.of(number))
+    with pytest.raises(Overloaded):
+        executor.submit("e", of("greedy", 9), box.of(9))
+    executor.submit("e", of("polite", 5), box.of("polite"))
+    error = box.error(3)
+    assert isinstance(error, Overloaded)
+    assert error.retry_after > 0
+    assert "most of them of this client" in str(error)
+    session.gate.set()
+    box.wait(6)
+    assert [key for key in box.order if key != 3] == ["running", 0, "polite", 1, 2]

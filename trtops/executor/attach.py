@@ -38,13 +38,14 @@ class Attachment:
         deadline: float | None,
         priority: int,
         done: Callable[[Answer], None],
+        client: str = "",
     ) -> Callable[[], None]:
         """Queue a request; :meth:`start` follows.
 
         Raises:
             TrtopsError: as :meth:`trtops.executor.port.Engines.submit`.
         """
-        return self._submit(engine, Request(inputs, rows, deadline, priority), done)
+        return self._submit(engine, Request(inputs, rows, deadline, priority, client=client), done)
 
     def start(self, *, relief: Relief | None = None) -> None:
         """Start what was queued, see :meth:`trtops.executor.port.Offers.start`."""

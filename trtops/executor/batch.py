@@ -7,7 +7,8 @@ from bisect import bisect_right
 from heapq import heapify, heappop, heapreplace
 from typing import TYPE_CHECKING, Final
 
-from trtops.executor.state import QUEUED, RUNNING, Bucket, EngineQueue, Reason, Ticket
+from trtops.executor.state import QUEUED, RUNNING, Bucket, EngineQueue, Reason, Share, State, Ticket
+from trtops.executor.turns import charge, seconds_of
 
 if TYPE_CHECKING:
     from collections import deque
@@ -70,10 +71,15 @@ def urgency_of(ticket: Ticket, now: float) -> tuple[int, float]:
     return max(0, aged), ticket.enqueued
 
 
-def urgency(bucket: Bucket, now: float) -> tuple[int, float] | None:
+def urgency(bucket: Bucket, now: float) -> tuple[int, float, float] | None:
     """Of the request that is served next; None if none waits."""
-    heads = [head for level in bucket.levels if level and (head := _head(bucket, level)) is not None]
-    return min(urgency_of(head, now) for head in heads) if heads else None
+    turns = [
+        _turn(share, head, now)
+        for share in bucket.shares.values()
+        for level in share.levels
+        if level and (head := _head(bucket, level)) is not None
+    ]
+    return min(turns) if turns else None
 
 
 _LATELY: Final = 0.2
@@ -114,29 +120,54 @@ def reason_of(bucket: Bucket, now: float) -> tuple[Reason, int] | None:
     return ("preferred", policy.preferred[reached - 1]) if reached else None
 
 
-def take(bucket: Bucket, limit: int, now: float) -> tuple[tuple[Ticket, ...], int]:
-    """Take the most urgent requests, in order, as long as they fit; a first one that is larger goes alone."""
-    filled = [*filter(None, bucket.levels)]
+def _turn(share: Share, head: Ticket, now: float) -> tuple[int, float, float]:
+    """Order in which queues are served."""
+    level, enqueued = urgency_of(head, now)
+    return level, share.account.served, enqueued
+
+
+def take(state: State, bucket: Bucket, limit: int, now: float) -> tuple[tuple[Ticket, ...], int]:
+    """Take the most urgent requests, in order, as long as they fit; a first one that is larger goes alone.
+
+    Of the same urgency the client is served that had the least, then the oldest request.
+    """
+    filled = [(share, level) for share in bucket.shares.values() for level in share.levels if level]
     taken: list[Ticket] = []
     if len(filled) == 1:
-        rows = _take_from(bucket, filled[0], limit, 0, taken)
+        share, level = filled[0]
+        rows = _take_from(bucket, level, limit, 0, taken)
+        share.waiting -= len(taken)
+        if len(state.accounts) > 1:
+            charge(state, share.account, seconds_of(bucket.engine, rows))
     else:
-        rows = _take_mixed(bucket, filled, limit, now, taken)
+        rows = _take_mixed(state, bucket, filled, limit, now, taken)
     bucket.rows -= rows
     return tuple(taken), rows
 
 
-def _take_mixed(bucket: Bucket, filled: list[deque[Ticket]], limit: int, now: float, taken: list[Ticket]) -> int:
-    """From several levels: the head that is most urgent, again and again; of the others' heads nothing changes."""
+def _take_mixed(
+    state: State,
+    bucket: Bucket,
+    filled: list[tuple[Share, deque[Ticket]]],
+    limit: int,
+    now: float,
+    taken: list[Ticket],
+) -> int:
+    """From several queues: the head that is next, again and again."""
     rows = 0
+    each = seconds_of(bucket.engine, 1) if len(state.accounts) > 1 else 0.0
     heads = [
-        (*urgency_of(head, now), index, level)
-        for index, level in enumerate(filled)
+        (*_turn(share, head, now), index)
+        for index, (share, level) in enumerate(filled)
         if (head := _head(bucket, level)) is not None
     ]
-    heapify(heads)  # levels of one urgency go by their place
+    heapify(heads)  # queues of one urgency go by their place
     while heads:
-        _, _, index, level = heads[0]
+        level_now, served, _, index = heads[0]
+        share, level = filled[index]
+        if served != share.account.served:  # it was served out of another of its queues
+            heapreplace(heads, (level_now, share.account.served, level[0].enqueued, index))
+            continue
         ticket = level[0]
         after = rows + ticket.rows
         if after > limit and taken:
@@ -146,13 +177,22 @@ def _take_mixed(bucket: Bucket, filled: list[deque[Ticket]], limit: int, now: fl
         ticket.offset = rows
         rows = after
         taken.append(ticket)
+        share.waiting -= 1
+        if each:
+            charge(state, share.account, each * ticket.rows)
         head = _head(bucket, level)
         if head is None:
             heappop(heads)
             if len(heads) == 1:
-                return _take_from(bucket, heads[0][3], limit, rows, taken)
+                share, level = filled[heads[0][3]]
+                before = len(taken)
+                whole = _take_from(bucket, level, limit, rows, taken)
+                share.waiting -= len(taken) - before
+                if each:
+                    charge(state, share.account, each * (whole - rows))
+                return whole
         else:
-            heapreplace(heads, (*urgency_of(head, now), index, level))
+            heapreplace(heads, (*_turn(share, head, now), index))
     return rows
 
 

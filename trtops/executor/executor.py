@@ -21,7 +21,6 @@ from trtops.errors import (
     DeviceLost,
     InputError,
     NotLoadable,
-    Overloaded,
     Retryable,
     TrtopsError,
     Unavailable,
@@ -32,7 +31,7 @@ from trtops.executor.completion import BatchAnswer, Clerk, Failure, Note, tell
 from trtops.executor.engine import EngineStatus, Order, close_session, open_engine
 from trtops.executor.memory import Budget
 from trtops.executor.observer import Silent
-from trtops.executor.refusals import CLOSED, cancelled, late, retry_after, unavailable
+from trtops.executor.refusals import CLOSED, cancelled, displaced, full, late, unavailable
 from trtops.executor.state import RUNNING, Expire, Launch, State, Ticket, Wait
 from trtops.executor.worker import Lane
 from trtops.spec.engine import Execution
@@ -45,7 +44,7 @@ if TYPE_CHECKING:
     from trtops.executor.engine import Engine
     from trtops.executor.observer import Observer
     from trtops.executor.port import EngineInfo, Outcome, Relief, Request
-    from trtops.executor.state import Action, EngineQueue
+    from trtops.executor.state import Action, EngineQueue, Reject
     from trtops.executor.worker import Ran
     from trtops.spec.engine import Batching, Memory, Profile
 
@@ -142,6 +141,7 @@ class Executor:
                 min(request.priority, queue.policy.priorities - 1),
                 request.deadline,
                 (request, done),
+                request.client,
             )
             with self._lock:
                 if queue.draining:
@@ -150,17 +150,15 @@ class Executor:
                     raise Unavailable(loaded.failed, where=f"engine {engine}", fix="load it again")
                 now = self._clock()
                 rejected = planner.offer(self._state, queue, shape, ticket, now)
-                if rejected is None:
+                if rejected is None or rejected.ticket is not ticket:
+                    if rejected is not None:
+                        self._displace(loaded, rejected)
                     if start:
                         self._after_offer(queue, now)
                     break
                 depth = queue.queued
             tell(partial(self._observer.refused, engine, rejected.reason, 1))
-            raise Overloaded(
-                f"the queue of engine {engine} is full: {depth} requests wait",
-                fix="send the request again later",
-                retry_after=retry_after(queue, depth),
-            )
+            raise full(queue, engine, depth)
         return partial(self._cancel, loaded, ticket)
 
     def start(self, *, relief: Relief | None = None) -> None:
@@ -182,6 +180,12 @@ class Executor:
             self._do(actions)
         if mine is not None and relief is not None:
             self._lanes[mine.lane].run_here(mine, relief.begun)
+
+    def _displace(self, engine: Engine, rejected: Reject) -> None:
+        """Tell a request that it had to leave a full queue, for a client that has less in it."""
+        queue = engine.queue
+        why = partial(displaced, full(queue, engine.info.name, queue.queued))
+        self._clerk.put(self._failure(engine, [rejected.ticket], why, rejected.reason))
 
     def _after_offer(self, queue: EngineQueue, now: float) -> None:
         if planner.can_launch(self._state, queue):

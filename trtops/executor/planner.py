@@ -11,6 +11,8 @@ released, as soon as a lane of its engine is free,
 - ``preferred``: when a preferred size is reached: the largest one that its rows reach goes, the rest waits on;
 - ``drain``: at once, when its engine is being taken out.
 
+Of the same urgency the client goes first that had the least of the device (:mod:`.turns`).
+
 Cost: adding a request and taking it into a batch are O(1) amortised. Of requests with a deadline of their own only
 those that are due before the one that came before them go on a heap; the timers hold one entry for each bucket, batch
 and engine, not for each request. What was cancelled or has expired leaves queues lazily; they are swept when most of
@@ -50,6 +52,7 @@ from trtops.executor.state import (
     Ticket,
     Wait,
 )
+from trtops.executor.turns import add_share, catch_up, demote, excess, has_free_lane, occupy
 
 if TYPE_CHECKING:
     from collections.abc import Hashable
@@ -106,22 +109,32 @@ def drained(engine: EngineQueue) -> bool:
 
 def can_launch(state: State, engine: EngineQueue) -> bool:
     """Tell whether :func:`plan` may start something after an offer to this engine; if not, it need not be called."""
-    return bool(state.ready) and state.free > 0 and _has_free_lane(state, engine)
+    return bool(state.ready) and state.free > 0 and has_free_lane(state, engine)
 
 
 def offer(state: State, engine: EngineQueue, shape: Hashable, ticket: Ticket, now: float) -> Reject | None:
-    """Queue a ticket, or say why not. ``ticket.rows`` is at most the policy's ``max_batch``."""
-    queued = engine.queued
-    if queued >= engine.bound:
-        return Reject(ticket, "queue-full")
-    engine.queued = queued + 1
+    """Queue a ticket, or say why not. ``ticket.rows`` is at most the policy's ``max_batch``.
+
+    A full queue makes room for a client that has less in it than another one: then what comes back tells of the newest
+    ticket of that one, which is decided, and ``ticket`` waits.
+    """
+    rejected = None
+    if engine.queued >= engine.bound:
+        rejected = _make_room(state, engine, ticket)
+        if rejected.ticket is ticket:
+            return rejected
+    engine.queued += 1
     bucket = engine.buckets.get(shape)
     if bucket is None:
         bucket = _add_bucket(engine, shape)
     ticket.bucket = bucket
     ticket.phase = QUEUED
     ticket.enqueued = now
-    bucket.levels[ticket.priority].append(ticket)
+    share = bucket.shares.get(ticket.client) or add_share(state, bucket, ticket.client)
+    if share.account.served < state.served:
+        catch_up(state, engine, share.account)
+    share.levels[ticket.priority].append(ticket)
+    share.waiting += 1
     bucket.rows = rows = bucket.rows + ticket.rows
     if ticket.deadline is not None:
         _watch_deadline(state, bucket, ticket, ticket.deadline)
@@ -137,7 +150,17 @@ def offer(state: State, engine: EngineQueue, shape: Hashable, ticket: Ticket, no
             state.ready[bucket] = None
         elif bucket.due == _NEVER or bucket.alarm < _NEVER:
             _await(state, bucket, rows)
-    return None
+    return rejected
+
+
+def _make_room(state: State, engine: EngineQueue, ticket: Ticket) -> Reject:
+    """Who is refused by a full queue: this ticket, or one of a client that has more than its share."""
+    victim = excess(engine, ticket.client)
+    if victim is None:
+        return Reject(ticket, "queue-full")
+    _leave(state, victim)
+    victim.phase = DONE
+    return Reject(victim, "queue-full")
 
 
 def _await(state: State, bucket: Bucket, rows: int) -> None:
@@ -256,14 +279,6 @@ def next_time(state: State) -> float:
     return until
 
 
-def _has_free_lane(state: State, engine: EngineQueue) -> bool:
-    lanes = state.lanes
-    for lane in engine.lanes:  # noqa: SIM110 - asked once a request: twice as fast as any() over a generator
-        if lanes[lane]:
-            return True
-    return False
-
-
 def _add_bucket(engine: EngineQueue, shape: Hashable) -> Bucket:
     buckets = engine.buckets
     if len(buckets) >= _IDLE_BUCKETS:
@@ -353,18 +368,10 @@ def _fire_timeouts(state: State, engine: EngineQueue, now: float, actions: list[
                 _arm_timeouts(state, engine, when)
                 return
             if engine.policy.late == "delay":
-                _demote(ticket)
+                demote(ticket)
             else:
                 _expire(state, ticket, "timeout", actions)
         timeouts.popleft()
-
-
-def _demote(ticket: Ticket) -> None:
-    """Put a ticket behind all others of its bucket. It leaves its queue when it is at its head: the oldest is."""
-    levels = ticket.bucket.levels
-    levels[ticket.priority].remove(ticket)  # near the head: the oldest of its level times out first
-    ticket.late = True
-    levels[-1].append(ticket)
 
 
 def _expire(state: State, ticket: Ticket, reason: ExpireReason, actions: list[Action]) -> None:
@@ -384,6 +391,7 @@ def _leave(state: State, ticket: Ticket) -> None:
     engine = bucket.engine
     bucket.rows -= ticket.rows
     bucket.dead += 1
+    bucket.shares[ticket.client].waiting -= 1
     engine.queued -= 1
     if bucket.dead > _SLACK and 2 * bucket.dead > sum(map(len, bucket.levels)):
         ticket.phase = DONE
@@ -424,10 +432,10 @@ def _set_due(state: State, bucket: Bucket, due: float) -> None:
 def _choose(state: State, now: float) -> Bucket | None:
     """The most urgent bucket that is ready and whose engine has a free lane."""
     best: Bucket | None = None
-    best_urgency = (0, 0.0)
+    best_urgency = (0, 0.0, 0.0)
     single = len(state.ready) == 1
     for bucket in state.ready:
-        if not _has_free_lane(state, bucket.engine):
+        if not has_free_lane(state, bucket.engine):
             continue
         if single:
             return bucket
@@ -445,8 +453,8 @@ def _release(state: State, bucket: Bucket, now: float) -> Launch | None:
     if why is not None:
         reason, limit = why
         timed = bool(bucket.deadlines or bucket.stragglers)
-        tickets, rows = take(bucket, limit, now)
-        launch = Launch(engine, bucket.shape, _occupy(state, engine), tickets, rows, reason, now, timed, state.decided)
+        tickets, rows = take(state, bucket, limit, now)
+        launch = Launch(engine, bucket.shape, occupy(state, engine), tickets, rows, reason, now, timed, state.decided)
         engine.queued -= len(tickets)
         state.flying += len(tickets)
         engine.running += 1
@@ -465,16 +473,6 @@ def _release(state: State, bucket: Bucket, now: float) -> Launch | None:
             bucket.wait = patience(engine, bucket.rows)
         _arm(state, bucket)
     return launch
-
-
-def _occupy(state: State, engine: EngineQueue) -> int:
-    lanes = state.lanes
-    for lane in engine.lanes:
-        if lanes[lane]:
-            lanes[lane] = False
-            state.free -= 1
-            return lane
-    raise AssertionError("a batch was chosen with no free lane")
 
 
 def _watch_running(state: State, bucket: Bucket, launch: Launch) -> None:

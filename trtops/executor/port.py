@@ -33,6 +33,7 @@ class Request:
         deadline: monotonic seconds by which an answer is due; None: the queue's timeout of the spec counts.
         priority: 0 is the most urgent.
         key: routing key for channels (sticky); empty: none.
+        client: who sends it; clients are served in turn, whatever each of them has waiting.
     """
 
     inputs: Mapping[str, NDArray[np.generic]]
@@ -40,6 +41,7 @@ class Request:
     deadline: float | None = None
     priority: int = 0
     key: str = ""
+    client: str = ""
 
 
 @dataclass(slots=True)

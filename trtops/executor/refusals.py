@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Final
 
-from trtops.errors import Cancelled, DeadlineExceeded, TrtopsError, Unavailable
+from trtops.errors import Cancelled, DeadlineExceeded, Overloaded, TrtopsError, Unavailable
 
 if TYPE_CHECKING:
     from trtops.executor.state import EngineQueue, Ticket
@@ -35,6 +35,22 @@ def late(engine: str, ticket: Ticket, *, running: bool, timeout: float) -> Trtop
         return DeadlineExceeded(f"the request waited {timeout * 1e3:g} ms, as long as the queue allows", where=where)
     state = "its batch was running" if running else "it was waiting for a batch"
     return DeadlineExceeded(f"the request's deadline passed while {state}", where=where)
+
+
+def full(queue: EngineQueue, engine: str, depth: int) -> Overloaded:
+    """The queue is full."""
+    return Overloaded(
+        f"the queue of engine {engine} is full: {depth} requests wait",
+        fix="send the request again later",
+        retry_after=retry_after(queue, depth),
+    )
+
+
+def displaced(why: Overloaded, ticket: Ticket) -> TrtopsError:
+    """It had to leave a full queue."""
+    del ticket
+    what = f"{why.what}, most of them of this client, and others come"
+    return Overloaded(what, fix=why.fix, retry_after=why.retry_after)
 
 
 def retry_after(queue: EngineQueue, depth: int) -> float:

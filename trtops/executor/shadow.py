@@ -74,6 +74,7 @@ class Shadows:
         deadline: float | None,
         priority: int,
         done: Callable[[Answer], None],
+        client: str = "",
     ) -> Callable[[], None]:
         """Queue a request.
 
@@ -88,7 +89,7 @@ class Shadows:
             inputs = {name: array for name, array in inputs.items() if not name.startswith(EXPECTED)}
             done = partial(self._comparers[engine].take, expected, done)
         try:
-            return self._inner.submit(engine, inputs, rows, deadline, priority, done)
+            return self._inner.submit(engine, inputs, rows, deadline, priority, done, client)
         except InputError as error:
             if engine not in self._left:
                 raise

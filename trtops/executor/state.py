@@ -93,24 +93,33 @@ class Ticket:
         priority: its level, 0 the most urgent.
         deadline: monotonic seconds by which it has to be answered; None: the policy's timeout counts.
         payload: whatever the executor wants to find again.
+        client: whose it is; clients are served in turn.
         phase: new, queued, running or done. Done means that its one answer is decided.
         late: it waited too long and was put behind all others.
         enqueued: when it came. ``bucket``: where it waits or waited. Both are there from its offer on.
         offset: its first row in the batch that it runs in; there from its launch on.
     """
 
-    __slots__ = ("bucket", "deadline", "enqueued", "late", "offset", "payload", "phase", "priority", "rows")
+    __slots__ = ("bucket", "client", "deadline", "enqueued", "late", "offset", "payload", "phase", "priority", "rows")
 
     bucket: Bucket
     enqueued: float
     offset: int
 
-    def __init__(self, rows: int = 1, priority: int = 0, deadline: float | None = None, payload: Any = None) -> None:  # noqa: ANN401 - the executor's own
+    def __init__(
+        self,
+        rows: int = 1,
+        priority: int = 0,
+        deadline: float | None = None,
+        payload: Any = None,  # noqa: ANN401 - the executor's own
+        client: Hashable = "",
+    ) -> None:
         """Make a ticket that is in no queue yet."""
         self.rows = rows
         self.priority = priority
         self.deadline = deadline
         self.payload = payload
+        self.client = client
         self.phase = NEW
         self.late = False
 
@@ -121,11 +130,47 @@ class Ticket:
         return f"Ticket({_PHASES[self.phase]}, {self.rows} rows, priority {self.priority}{since}{due})"
 
 
-class Bucket:
-    """Requests of one engine and one shape that may run together, first in, first out in each level.
+class Account:
+    """What a client had of the device. ``served``: in seconds, counted while there are other clients."""
+
+    __slots__ = ("served",)
+
+    def __init__(self, served: float) -> None:
+        """Begin with so much."""
+        self.served = served
+
+    def __repr__(self) -> str:
+        """Show it."""
+        return f"Account({self.served:.6f} s)"
+
+
+class Share:
+    """What waits of one client in a bucket.
 
     Attributes:
         levels: a queue for each priority; the last one is for those that are late.
+        account: of the client, the same in all buckets.
+        waiting: requests that wait; in the queues are also those that were taken back.
+    """
+
+    __slots__ = ("account", "levels", "waiting")
+
+    def __init__(self, levels: int, account: Account) -> None:
+        """Make an empty one."""
+        self.levels: tuple[deque[Ticket], ...] = tuple(deque() for _ in range(levels))
+        self.account = account
+        self.waiting = 0
+
+    def __repr__(self) -> str:
+        """Show what waits."""
+        return f"Share({self.waiting} requests, {self.account!r})"
+
+
+class Bucket:
+    """Requests of one engine and one shape that may run together; each client's are first in, first out in each level.
+
+    Attributes:
+        shares: what waits, by client.
         rows: of the requests that wait. Those taken back leave the queues later, lazily; ``dead`` of them.
         deadlines: requests with a deadline, the earliest first, lazily cleaned; ``stragglers`` is a heap of those that
             came with an earlier one than the request before them: ``(deadline, number, ticket)``.
@@ -141,10 +186,10 @@ class Bucket:
         "deadlines",
         "due",
         "engine",
-        "levels",
         "ready",
         "rows",
         "shape",
+        "shares",
         "stragglers",
         "wait",
     )
@@ -153,7 +198,7 @@ class Bucket:
         """Make an empty bucket."""
         self.engine = engine
         self.shape = shape
-        self.levels: tuple[deque[Ticket], ...] = tuple(deque() for _ in range(engine.policy.priorities + 1))
+        self.shares: dict[Hashable, Share] = {}
         self.rows = 0
         self.dead = 0
         self.deadlines: deque[Ticket] = deque()
@@ -167,6 +212,11 @@ class Bucket:
         """Show what waits."""
         ready = ", ready" if self.ready else ""
         return f"Bucket({self.shape!r}: {self.count} requests, {self.rows} rows{ready})"
+
+    @property
+    def levels(self) -> list[deque[Ticket]]:
+        """The queues of all clients."""
+        return [level for share in self.shares.values() for level in share.levels]
 
     @property
     def count(self) -> int:
@@ -251,11 +301,13 @@ class State:
         dues: heap of ``(when, number, bucket)``: when a bucket becomes ready by time.
         timers: heap of ``(when, number, whose)``: the earliest deadline of a bucket and of a batch that runs, the
             oldest timeout of an engine.
+        accounts: of clients. ``served``: what whoever was served last had had until then.
         flying: requests that run and are not decided. ``decided``: how many were while they ran, ever.
         dues_limit, timers_limit: entries at which the heaps are swept.
     """
 
     __slots__ = (
+        "accounts",
         "decided",
         "dues",
         "dues_limit",
@@ -265,6 +317,7 @@ class State:
         "lanes",
         "number",
         "ready",
+        "served",
         "timers",
         "timers_limit",
     )
@@ -278,6 +331,8 @@ class State:
         self.dues: list[tuple[float, int, Bucket]] = []
         self.timers: list[tuple[float, int, Bucket | EngineQueue | Launch]] = []
         self.dues_limit = self.timers_limit = 128
+        self.accounts: dict[Hashable, Account] = {}
+        self.served = 0.0
         self.flying = self.decided = 0
         self.number = 0
 
@@ -314,7 +369,7 @@ class Launch(NamedTuple):
 
 
 class Reject(NamedTuple):
-    """Refuse this ticket at the door."""
+    """Refuse this ticket: the one that comes, or one that waits, of a client that has more than its share."""
 
     ticket: Ticket
     reason: RejectReason

@@ -86,8 +86,11 @@ class Handler(Protocol):
         deadline: float | None,
         priority: int,
         done: Callable[[Answer], None],
+        client: str = "",
     ) -> Callable[[], None]:
         """Take a request, which may wait for :meth:`start`; ``done`` comes once, from any thread.
+
+        ``client`` tells whose it is: clients are served in turn.
 
         Returns what cancels it.
 
@@ -114,7 +117,7 @@ class Connection:
     """A client that was welcomed.
 
     Attributes:
-        name: for the log: ``pid 12, uid 1000``.
+        name: for the log, and for whose turn it is: ``pid 12, uid 1000``.
         segment: shared with it.
         bell: its eventfd, which the executor rings.
         taken: requests that were read off its ring, ever.
@@ -219,7 +222,7 @@ class Connection:
                 inputs = {name: array.copy() for name, array in inputs.items()}
             due = deadline / 1e9 if deadline else None
             done = partial(self.answer, slot, sequence)
-            cancel = self._handler.submit(request.engine, inputs, request.rows, due, priority, done)
+            cancel = self._handler.submit(request.engine, inputs, request.rows, due, priority, done, self.name)
         except Exception as error:  # whatever it is, the client gets an answer
             if not isinstance(error, TrtopsError):
                 log.exception("a request of %s failed", self.name)

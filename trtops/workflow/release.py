@@ -10,6 +10,7 @@ from trtops.errors import Denied, InputError, Revoked, TrtopsError, Unavailable
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from trtops.digest import Digest
     from trtops.evidence import Evidence
     from trtops.policy.gate import Gate
     from trtops.policy.verdict import Verdict
@@ -234,15 +235,13 @@ def release(
         config_release=config,
         spec_verdict=spec_verdict,
         candidates=candidates,
-        signed={one.build.provenance.digest(): one.build.envelope for one in judged
-                if one.build.provenance is not None and one.build.envelope is not None},
+        signed=_envelopes(judged),
         judged_at=baseline.binding.generation if baseline else 0,
         rollout=plan_of(checked),
-    )  # fmt: skip
-    registry = workspace.registry()
-    verdict = judge_release(
-        workspace, gate, bundle, baseline, Move("release", reason="release", approvals_from=(registry,))
     )
+    registry = workspace.registry()
+    move = Move("release", reason="release", approvals_from=(registry,))
+    verdict = judge_release(workspace, gate, bundle, baseline, move)
     refuse(verdict, bundle)
     published = publish(
         registry,
@@ -255,6 +254,16 @@ def release(
     )
     keep_fresh(workspace)
     return Released(published, made, verdict)
+
+
+def _envelopes(judged: Sequence[Judged]) -> dict[Digest, bytes]:
+    """What builders have signed: digest of each provenance -> its envelope."""
+    builds = (one.build for one in judged)
+    return {
+        build.provenance.digest(): build.envelope
+        for build in builds
+        if build.provenance is not None and build.envelope is not None
+    }
 
 
 def _candidates(judged: Sequence[Judged]) -> tuple[Candidate, ...]:

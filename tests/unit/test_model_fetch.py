@@ -298,6 +298,18 @@ class TestWheels:
             self.get(tmp_path, pip=self.serve(tmp_path, path))
         assert (tmp_path / "out").stat().st_size <= 100
 
+    def test_nothing_of_the_working_directory_is_run(
+        self, tmp_path: Path, index: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """A check runs in the checkout of somebody's change."""
+        here = tmp_path / "checkout"
+        (here / "pip").mkdir(parents=True)
+        for name in ("pip/__init__.py", "pip/__main__.py", "runpy.py", "zipfile.py"):
+            (here / name).write_text(f"open({str(tmp_path / 'ran')!r}, 'w').close()\n", encoding="utf-8")
+        monkeypatch.chdir(here)
+        self.test_one_file_of_a_wheel_for_other_pythons_and_the_user_s_index(tmp_path, index)
+        assert not (tmp_path / "ran").exists()
+
     def test_a_wheel_that_was_cut_short(self, tmp_path: Path) -> None:
         path = wheel(tmp_path, {"tiny_model/m.onnx": os.urandom(10_000)})
         path.write_bytes(path.read_bytes()[:5000])

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from trtops.backend.port import BackendStatus
 from trtops.errors import NotLoadable
+from trtops.interpreter import module_command
 from trtops.spec.engine import Target
 
 if TYPE_CHECKING:
@@ -41,7 +42,7 @@ class Examined:
         key = target.model_dump_json()
         if (known := self._found.get(key)) is not None:
             return known
-        command = [sys.executable, "-m", "trtops.executor.examine", self.name]
+        command = module_command("trtops.executor.examine", self.name)
         refused = partial(BackendStatus, backend=self.name, version=None, can_build=False, can_load=False)
         try:
             done = subprocess.run(command, input=key.encode(), capture_output=True, timeout=_SECONDS, check=False)

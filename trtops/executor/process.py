@@ -8,8 +8,9 @@ import logging
 import os
 import signal
 import subprocess
-import sys
 from typing import TYPE_CHECKING, Final
+
+from trtops.interpreter import module_command
 
 if TYPE_CHECKING:
     import socket
@@ -29,12 +30,16 @@ def bind_to_parent() -> None:
     Control-C and a service manager's SIGTERM reach every process of a group; only the supervisor acts on them, and
     tells its children when they have finished.
     """
-    parent = os.getppid()
-    ctypes.CDLL(None).prctl(_DIE_WITH_PARENT, signal.SIGKILL)
-    if os.getppid() != parent:  # it died before the kernel was asked
-        os._exit(0)
+    die_with(os.getppid())
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
+
+
+def die_with(parent: int) -> None:
+    """Called by a child: be killed when the process that started it ends."""
+    ctypes.CDLL(None).prctl(_DIE_WITH_PARENT, signal.SIGKILL)
+    if os.getppid() != parent:  # it ended before the kernel was asked
+        os._exit(0)
 
 
 class Child:
@@ -96,7 +101,7 @@ class Child:
 
     def _start(self, module: str, theirs: socket.socket, environment: Mapping[str, str] | None) -> int:
         self._process = subprocess.Popen(
-            [sys.executable, "-m", module, str(theirs.fileno())],
+            module_command(module, str(theirs.fileno())),
             stdin=subprocess.DEVNULL,
             pass_fds=[theirs.fileno()],
             env={**os.environ, **(environment or {})},

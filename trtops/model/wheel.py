@@ -7,7 +7,6 @@ import os
 import re
 import signal
 import subprocess
-import sys
 import tempfile
 import zipfile
 import zlib
@@ -17,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from trtops.errors import FetchFailed, InputError, Unavailable
+from trtops.interpreter import module_command
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -31,7 +31,7 @@ _CHUNK = 1 << 20
 _LOG_BYTES = 64 << 10
 _LOG_LINES = 8
 TIMEOUT_SECONDS = 600.0
-PIP: tuple[str, ...] = (sys.executable, "-m", "pip")
+PIP: tuple[str, ...] = tuple(module_command("pip"))
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,13 +5,11 @@ from __future__ import annotations
 import contextlib
 import os
 import subprocess
-import sys
 import weakref
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
-import trtops
+from trtops.interpreter import module_command
 from trtops.policy.evaluator import receive, send
 
 if TYPE_CHECKING:
@@ -140,11 +138,8 @@ def _stop(children: list[_Child]) -> None:
 
 
 def _start() -> _Child:
-    # `-m` puts the working directory first on the path, which may be the checkout of somebody's change: nothing of it
-    # may be run. Where this package is, there it finds what this process has found.
     process = subprocess.Popen(
-        [sys.executable, "-m", "trtops.policy.evaluator"],
-        cwd=Path(trtops.__file__).parent.parent,
+        module_command("trtops.policy.evaluator"),
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,  # what it says there is said better by the evaluation here

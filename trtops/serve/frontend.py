@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from trtops.errors import TrtopsError, Unavailable
 from trtops.executor.remote import RemoteEngines
+from trtops.interpreter import module_command
 from trtops.serve.backstage import (
     Ask,
     Begin,
@@ -214,7 +215,7 @@ def main(arguments: list[str]) -> int:
 
 def command(channel: int, listener: int) -> list[Any]:
     """How a front end is started."""
-    return [sys.executable, "-m", "trtops.serve.frontend", str(channel), str(listener)]
+    return [*module_command("trtops.serve.frontend", str(channel), str(listener))]
 
 
 if __name__ == "__main__":

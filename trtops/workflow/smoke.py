@@ -6,13 +6,13 @@ import json
 import select
 import signal
 import subprocess
-import sys
 import time
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from typing import IO, TYPE_CHECKING, Any
 
 from trtops.errors import TrtopsError, Unavailable
+from trtops.interpreter import module_command
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -126,7 +126,7 @@ def _excess(checked: Checked, question: Mapping[str, Array], outputs: Mapping[st
 @contextmanager
 def _server(workspace: Workspace, name: str) -> Iterator[dict[str, Any]]:
     """A server process on free loopback ports, stopped by SIGTERM; it must end with exit code 0."""
-    command = [sys.executable, "-m", "trtops", "serve", name, "--env", workspace.environment]
+    command = module_command("trtops", "serve", name, "--env", workspace.environment)
     command += ["--host", "127.0.0.1", "--port", "0", "--control-port", "0", "--ready-json"]
     log = workspace.resolved.home / "smoke.log"
     log.parent.mkdir(parents=True, exist_ok=True)

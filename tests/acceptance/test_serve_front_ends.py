@@ -33,7 +33,7 @@ REQUEST = post("/v2/models/cls/infer", BODY, close=False)
 
 def front_ends(running: Running) -> list[psutil.Process]:
     children = psutil.Process(running.process.pid).children()
-    return [child for child in children if "trtops.serve.frontend" in child.cmdline()]
+    return [child for child in children if "trtops.serve.frontend" in " ".join(child.cmdline())]
 
 
 def metrics(running: Running) -> dict[str, float]:

@@ -73,3 +73,8 @@ def test_it_is_refused_by_name(repo: Repository, verb: str, made: Callable[[], b
     repo.call(verb, "tiny").says(code, words)
     assert repo.half_written() == []
     assert not (repo.home / "store" / "records" / "sidecar").exists()
+
+
+def test_a_model_of_many_nodes_says_what_takes_long(repo: Repository, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("trtops.workflow.preflights._MANY_NODES", 1)
+    repo.call("check", "tiny").says(0, "check tiny: infer the shapes of 3 nodes")

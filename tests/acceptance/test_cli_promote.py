@@ -137,6 +137,18 @@ def test_nobody_approves_their_own(released: Repository, settings: dict[str, str
     _promote(released, settings).says(1, "it is by an author")
 
 
+def test_who_wrote_a_part_of_the_change_approves_none_of_it(released: Repository, settings: dict[str, str]) -> None:
+    _approver(released, _approve(released, "alice"), "alice@example.org")
+    _promote(released, settings).says(0, "generation 1 in staging")
+    released.edit("max_queue_delay: 1ms", "max_queue_delay: 2ms")
+    _git(released, "commit", "-qam", "a part", "--author", "alice <alice@example.org>")
+    released.edit("max_queue_delay: 2ms", "max_queue_delay: 3ms")
+    _commit(released)
+    released.call("ship", "tiny", "--env", "dev", **settings).says(0, "generation 2")
+    _approve(released, "alice")
+    _promote(released, settings).says(1, "it is by an author")
+
+
 def test_an_approval_is_void_when_the_release_changes(released: Repository, settings: dict[str, str]) -> None:
     _approver(released, _approve(released, "alice"), "alice@example.org")
     released.edit("max_queue_delay: 1ms", "max_queue_delay: 2ms")

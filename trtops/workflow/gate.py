@@ -61,7 +61,7 @@ def judge_release(workspace: Workspace, gate: Gate, bundle: Bundle, baseline: Cu
         SignatureFacts(key=key, valid=True, first_use=first_use and key == own) for key in move.signers or (own,)
     )
     consent = Consent(
-        authors=tuple(dict.fromkeys((own, *move.signers, *_commit_author(workspace, made.commit)))),
+        authors=tuple(dict.fromkeys((own, *move.signers, *_authors(workspace, bundle, baseline)))),
         approvals=approvals(move.approvals_from, made.engine, made.digest()),
         signatures=signatures,
     )
@@ -130,14 +130,35 @@ def _proposal(workspace: Workspace, bundle: Bundle, baseline: Current | None, mo
     )
 
 
-def _commit_author(workspace: Workspace, commit: str | None) -> tuple[str, ...]:
-    """Who wrote the released commit, as git knows it: nobody approves their own. Empty where git does not know."""
-    from trtops.workflow.git import Git
+def _authors(workspace: Workspace, bundle: Bundle, baseline: Current | None) -> tuple[str, ...]:
+    """Who wrote what is released, as git knows them: nobody approves their own. Empty where git does not know.
 
+    They are the author of the released commit, and those who touched the engine's folder since the release before.
+    """
+    from trtops.spec.load import ENGINES
+
+    made = bundle.engine_release
+    commit = _clean(made.commit)
     if commit is None:
         return ()
+    told = _asked(workspace, "show", "--no-patch", "--format=%ae", commit, "--")
+    before = _clean(baseline.engine.commit) if baseline is not None else None
+    if before is not None:
+        since = f"{before}..{commit}"
+        told += _asked(workspace, "log", "--no-merges", "--format=%ae", since, "--", f"{ENGINES}/{made.engine}")
+    return tuple(dict.fromkeys(told))
+
+
+def _clean(commit: str | None) -> str | None:
+    return None if commit is None else commit.removesuffix("-dirty")
+
+
+def _asked(workspace: Workspace, *words: str) -> list[str]:
+    """The lines that git prints; none where it cannot tell."""
+    from trtops.workflow.git import Git
+
     try:
-        told = Git(workspace.root).ask("show", "--no-patch", "--format=%ae", commit.removesuffix("-dirty"), "--")
+        told = Git(workspace.root).ask(*words)
     except Undecided:
-        return ()
-    return tuple(told.decode("utf-8", "replace").split()) if told else ()
+        return []
+    return told.decode("utf-8", "replace").split() if told else []

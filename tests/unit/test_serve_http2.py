@@ -388,6 +388,7 @@ def test_timeouts_as_they_are_written() -> None:
     assert found == [None, 3600.0, 120.0, 3.0, 0.004, pytest.approx(5e-6), pytest.approx(6e-9)]
 
 
+@settings(deadline=None)
 @given(st.text(max_size=2000), st.sampled_from([400, 429, 503, 500, 418]))
 def test_any_message_of_a_fault_can_be_read_again(text: str, status: int) -> None:
     from urllib.parse import unquote

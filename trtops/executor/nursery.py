@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Final, NoReturn
 
 import msgspec
 
-from trtops.executor.process import bind_to_parent
+from trtops.executor.process import bind_to_parent, die_with
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -177,9 +177,10 @@ def _bury(request: Bury) -> int:
 
 
 def _fork(request: Fork, fds: list[int], end: socket.socket) -> int:
-    pid = os.fork()
+    nursery, pid = os.getpid(), os.fork()
     if pid:
         return pid
+    die_with(nursery)
     end.close()
     code = 1
     try:

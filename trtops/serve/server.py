@@ -187,8 +187,6 @@ class Home:
         self.close(drain=0.0)
         if self.folder is not None:
             shutil.rmtree(self.folder, ignore_errors=True)
-        if self.nursery is not None:
-            self.nursery.close()
 
 
 def _home(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -11,7 +12,7 @@ from trtops.errors import InputError, TrustError, Unavailable
 from trtops.spec.engine import Server
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
     from trtops.executor.nursery import Nursery
@@ -85,46 +86,52 @@ def serve(workspace: Workspace, names: Sequence[str], listen: Listen, accepts: S
     from trtops.workflow.secrets import identity_of
 
     workers = _workers(listen)
-    nursery = _nursery(listen)  # before the registry's client has threads
-    engines = _released(workspace, names)
-    accepted = _accepted(accepts, engines)
-    host, port = _address(workspace, engines, listen)
-    duty = Duty(
-        environment=workspace.environment,
-        engines=engines,
-        root=workspace.keys.root(),
-        identity=identity_of(workspace),
-        accepts=accepted,
-    )
-    settings = ServeSettings(
-        duty=duty,
-        state=workspace.resolved.home / "serve" / workspace.environment,
-        host=host,
-        port=port,
-        control_host=listen.control_host,
-        control_port=listen.control_port,
-        drain=listen.drain,
-        ready_json=listen.ready_json,
-        socket=listen.socket,
-        front_ends=int(listen.isolated) if listen.front_ends is None else listen.front_ends,
-        grpc_port=listen.grpc_port,
-        grpc_control_port=listen.grpc_control_port,
-        otel=listen.otel,
-        json_logs=listen.json_logs,
-        workers=workers,
-    )
-    return run(settings, registry=workspace.registry(), store=workspace.store, nursery=nursery)
+    with _nursery(listen) as nursery:  # before the registry's client has threads
+        engines = _released(workspace, names)
+        accepted = _accepted(accepts, engines)
+        host, port = _address(workspace, engines, listen)
+        duty = Duty(
+            environment=workspace.environment,
+            engines=engines,
+            root=workspace.keys.root(),
+            identity=identity_of(workspace),
+            accepts=accepted,
+        )
+        settings = ServeSettings(
+            duty=duty,
+            state=workspace.resolved.home / "serve" / workspace.environment,
+            host=host,
+            port=port,
+            control_host=listen.control_host,
+            control_port=listen.control_port,
+            drain=listen.drain,
+            ready_json=listen.ready_json,
+            socket=listen.socket,
+            front_ends=int(listen.isolated) if listen.front_ends is None else listen.front_ends,
+            grpc_port=listen.grpc_port,
+            grpc_control_port=listen.grpc_control_port,
+            otel=listen.otel,
+            json_logs=listen.json_logs,
+            workers=workers,
+        )
+        return run(settings, registry=workspace.registry(), store=workspace.store, nursery=nursery)
 
 
-def _nursery(listen: Listen) -> Nursery | None:
+@contextmanager
+def _nursery(listen: Listen) -> Iterator[Nursery | None]:
     """Where workers and front ends are forked, with all that they need in memory; None where there are none."""
     if not listen.isolated and not listen.front_ends:
-        return None
+        yield None
+        return
     import trtops.executor.hosting
     import trtops.serve.frontend  # noqa: F401 - both are in memory once
     from trtops.executor.nursery import Nursery
 
-    return Nursery()
+    nursery = Nursery()
+    try:
+        yield nursery
+    finally:
+        nursery.close()
 
 
 def _workers(listen: Listen) -> Workers | None:

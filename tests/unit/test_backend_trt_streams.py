@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import pytest
@@ -239,6 +239,56 @@ def test_pools_and_streams_are_those_of_the_spec_in_the_executor(bench: Bench) -
             assert outcome.error is None
             np.testing.assert_array_equal(outcome.outputs["y"][:, 0], [2 * index, 2 * index + 1])
         assert bench.cudart.calls["cudaGraphLaunch"] >= 1
+    finally:
+        executor.close(drain=5)
+    assert bench.gone()
+
+
+def test_a_lone_request_takes_three_calls_and_nobody_is_woken_before_the_device_has_it(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Copy in, graph, wait: as many as a bare loop makes. Of several requests somebody else is told before."""
+    bench, box = Bench(monkeypatch, tmp_path, spins=True), Box()
+    calls = bench.cudart.calls
+
+    def count() -> list[int]:
+        return [calls.get(name, 0) for name in ("cudaMemcpyAsync", "cudaGraphLaunch", "cudaStreamSynchronize")]
+
+    class Told:
+        at: ClassVar[list[list[int]]] = []
+
+        def __call__(self, expected: float) -> bool:
+            return expected >= 0
+
+        def begun(self) -> None:
+            self.at.append([now - then for now, then in zip(count(), before, strict=True)])
+
+    executor = Executor()
+    try:
+        executor.load(
+            "e",
+            generation=1,
+            version="1.0.0",
+            digest="sha256:" + "0" * 64,
+            backend="tensorrt",
+            instances=1,
+            open_session=lambda: bench.session,
+            batching=batching(max_batch=2),
+            execution=Execution(cuda_graphs=True),
+            profiles=(PROFILE,),
+        )
+        before = count()
+        executor.offer("e", box_rows(3), box.of(0))
+        executor.start(relief=Told())
+        assert box.outcomes[0].outputs["y"][:, 0].tolist() == [6]
+        assert Told.at == [[1, 1, 0]]
+        assert [now - then for now, then in zip(count(), before, strict=True)] == [1, 1, 1]
+        before = count()
+        executor.offer("e", box_rows(1), box.of(1))
+        executor.offer("e", box_rows(2), box.of(2))
+        executor.start(relief=Told())
+        assert box.outcomes[2].outputs["y"][:, 0].tolist() == [4]
+        assert Told.at[1] == [0, 0, 0]
     finally:
         executor.close(drain=5)
     assert bench.gone()

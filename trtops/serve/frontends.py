@@ -46,10 +46,10 @@ log = logging.getLogger(__name__)
 _BACKLOG: Final = 1024
 _LOOK: Final = 0.1
 """Seconds between two looks at what front ends have to be told."""
-_PATIENCE: Final = 1.0
+_PATIENCE: Final = 5.0
 """Seconds that a front end has to answer a question; then what it said last counts."""
 _START: Final = 60.0
-_SETTLE: Final = 5.0
+_SETTLE: Final = 30.0
 _LONGEST_PAUSE: Final = 5.0
 _STEADY: Final = 10.0
 """Seconds after which a front end that ends is started again at once."""
@@ -109,7 +109,7 @@ class FrontEnds:
         self._stopping = False
         self._tasks: set[asyncio.Task[None]] = set()
         self._numbers = itertools.count(1)
-        self._asked: dict[int, asyncio.Future[None]] = {}
+        self._asked: dict[int, tuple[Member, asyncio.Future[None]]] = {}
         self._state = State(0, "starting", {}, ())
         self._failure: Failed | None = None
         self._failed = asyncio.Event()
@@ -213,6 +213,8 @@ class FrontEnds:
                 self._hear(member, from_front_end.decode(line))
         finally:
             member.ready.clear()
+            for number in [number for number, (asked, _) in self._asked.items() if asked is member]:
+                self._answered(number)  # nobody has to wait for one that is gone
             channel, member.channel = member.channel, None
             await channel.close()
         return await process.wait()
@@ -237,7 +239,6 @@ class FrontEnds:
                 log.error("front end %d: %s", member.number, message.what)
         elif isinstance(message, Taken):
             member.told = max(member.told, message.number)
-            self._answered(-message.number)
         elif isinstance(message, Counted):
             member.meters, member.reaches = message.meters, message.reaches
             self._answered(message.number)
@@ -250,7 +251,7 @@ class FrontEnds:
             member.channel.send(Sums(number, meters))
 
     def _answered(self, number: int) -> None:
-        future = self._asked.pop(number, None)
+        _, future = self._asked.pop(number, (None, None))
         if future is not None and not future.done():
             future.set_result(None)
 
@@ -268,15 +269,17 @@ class FrontEnds:
         done(total)
 
     async def _ask_all(self) -> None:
-        waiting: list[asyncio.Future[None]] = []
+        waiting: dict[int, asyncio.Future[None]] = {}
         for member in self._members:
             if member.channel is not None and member.ready.is_set():
                 number = next(self._numbers)
-                future = self._asked[number] = asyncio.get_running_loop().create_future()
+                waiting[number] = asyncio.get_running_loop().create_future()
+                self._asked[number] = member, waiting[number]
                 member.channel.send(Ask(number))
-                waiting.append(future)
         if waiting:
-            await asyncio.wait(waiting, timeout=_PATIENCE)
+            await asyncio.wait(waiting.values(), timeout=_PATIENCE)
+        for number in waiting:
+            self._asked.pop(number, None)
 
     async def _watch(self) -> None:
         """Tell front ends what changed, and hear their numbers now and then: little is lost with one that dies."""
@@ -285,7 +288,7 @@ class FrontEnds:
             self._look()
             looks += 1
             if looks % 20 == 0:
-                await self._ask_all()
+                self._spawn(self._ask_all())  # one that hangs keeps no news from the others
             await asyncio.sleep(_LOOK)
 
     def _look(self) -> None:
@@ -298,7 +301,7 @@ class FrontEnds:
                     member.channel.send(self._state)
 
     async def settled(self) -> None:
-        """Wait, a few seconds at most, until every front end reaches what the server serves, and knows how it is."""
+        """Wait, half a minute at most, until every front end reaches what the server serves, and knows how it is."""
         loop = asyncio.get_running_loop()
         end = loop.time() + _SETTLE
         while loop.time() < end:

@@ -9,15 +9,13 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-_RUN = (
-    "import sys; sys.path[:] = [*filter(None, sys.path), {package!r}]; "
-    "import runpy; runpy.run_module({name!r}, {{}}, '__main__', True)"
-)
+_RUN = "import sys; sys.path[:] = {path}; import runpy; runpy.run_module({name!r}, {{}}, '__main__', True)"
 
 
 def module_command(name: str, *arguments: str) -> list[str]:
     """The command that runs a module as ``python -m NAME`` does, with nothing taken from the working directory.
 
-    The package of this process is found by it also where it is not installed.
+    This very package is found by it also where it is not installed.
     """
-    return [sys.executable, "-c", _RUN.format(package=str(Path(__file__).parent.parent), name=name), *arguments]
+    own = f", {str(Path(__file__).parent.parent)!r}" if name.partition(".")[0] == __name__.partition(".")[0] else ""
+    return [sys.executable, "-c", _RUN.format(path=f"[*filter(None, sys.path){own}]", name=name), *arguments]

@@ -138,4 +138,3 @@ def test_the_live_table_goes_on_when_the_server_is_away_for_a_while(
     text = console.export_text()
     assert "away" in text
     assert "sum" in text
-

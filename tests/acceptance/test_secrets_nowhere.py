@@ -135,7 +135,8 @@ def test_a_sealed_value_stands_nowhere(written: Written) -> None:
         server.process.wait(60)
     assert "Fatal Python error: Aborted" in server.log.read_text()
     assert written.holding(VALUE) == []
-    assert len(written.holding("postgresql://db/ocr")) >= 4  # what stands beside it is found, base64 of a release included
+    # What stands beside it is found, base64 of a release included.
+    assert len(written.holding("postgresql://db/ocr")) >= 4
     # The identity and the private keys stand in their own files and nowhere else.
     identity = repo.home / "keys" / "identity.age"
     private = identity.read_text().splitlines()[-1]

@@ -327,6 +327,22 @@ def _compared(supervisor: Supervisor, channel: str) -> int:
     return counts.compared if counts is not None else 0
 
 
+def test_without_descriptors_for_a_shadow_the_engines_serve_on(
+    supervisor: Supervisor, remote: RemoteEngines, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    load(supervisor, tmp_path, 1)
+    load(supervisor, tmp_path, 2, channel="beside", shadowing=STRICT)
+
+    def none(*_: object) -> None:
+        raise OSError(24, "Too many open files")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("trtops.executor.supervisor.socket.socketpair", none)
+        supervisor.share("e", {"stable": 100}, {"beside": 100})
+    assert remote.infer("e", ONES, 2).generation == 1
+    assert unit(supervisor, channel="beside").state == "ready"
+
+
 def test_engines_that_proved_themselves_share_a_process_and_are_parted_when_it_dies(tmp_path: Path) -> None:
     supervisor = Supervisor(tmp_path / "s.sock", pace=Pace(linger=0.1, settle=0.2))
     remote = RemoteEngines(supervisor.path)

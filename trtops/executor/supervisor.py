@@ -368,7 +368,11 @@ class Supervisor:
             return
         shadow = self._fleet.units[action.to]
         order = orders.Mirror(action.name, action.percent, shadow.charge.generation, _MIRROR_SLOTS, _MIRROR_BYTES)
-        one, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        try:
+            one, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        except OSError as error:  # no descriptors: it costs the comparison, not the engines that serve
+            log.error("engine %s: requests cannot be copied to its shadow: %s", action.name, error)  # noqa: TRY400
+            return
         with one, other:
             if self._crew.send(shadow.worker, orders.Adopt(), other.fileno()):
                 self._crew.send(action.worker, order, one.fileno())

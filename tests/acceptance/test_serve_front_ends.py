@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import threading
@@ -17,7 +18,7 @@ import tritonclient.grpc as triton_grpc
 import tritonclient.http as triton
 import tritonclient.utils.shared_memory as shm
 
-from tests.acceptance.test_serve_process import Running, home, release, server  # noqa: F401 - a fixture
+from tests.acceptance.test_serve_process import Running, home, release, server, start  # noqa: F401 - a fixture
 from tests.support.serving import post, read_reply
 from trtops.serve import client
 
@@ -116,6 +117,27 @@ def test_a_front_end_that_is_killed_harms_no_other_and_is_started_again(running:
     assert metrics(running)["trtops_front_end_restarts_total"] >= 1
     assert good(running) > before
     assert running.stop() == 0
+
+
+@pytest.mark.parametrize("name", ["port", "grpc_port"])
+def test_another_server_gets_no_share_of_the_port(running: Running, home: Path, name: str) -> None:  # noqa: F811
+    """Front ends of one server share its port; those of another one would get some of its requests."""
+    taken = running.ready[name]
+    changes = {"front_ends": 1} | ({"grpc_port": taken} if name == "grpc_port" else {})
+    port = str(taken) if name == "port" else "0"
+    process = start(home, port, "0", json.dumps(changes))
+    out, err = process.communicate(timeout=90)
+    assert (process.returncode, out) == (2, "")
+    assert err == f"port {taken} on 127.0.0.1 is in use (choose another port, or stop what listens there)\n"
+
+
+def test_http_and_grpc_share_no_port(running: Running, home: Path) -> None:  # noqa: F811 - the fixture
+    port = running.port
+    assert running.stop() == 0
+    process = start(home, str(port), "0", json.dumps({"front_ends": 1, "grpc_port": port}))
+    out, err = process.communicate(timeout=90)
+    assert (process.returncode, out) == (2, "")
+    assert err == f"HTTP and gRPC cannot share port {port} (give gRPC another port)\n"
 
 
 def test_a_front_end_that_is_told_to_end_finishes_first(running: Running) -> None:

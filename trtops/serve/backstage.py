@@ -156,6 +156,17 @@ class Told:
         return {"status": self.state.not_ready or "ready"}
 
 
+def check_unused(host: str, port: int) -> None:
+    """Make sure that nobody listens there: sockets that share a port would also share it with another server's.
+
+    Raises:
+        OSError: somebody does, or the address cannot be used.
+        socket.gaierror: the host has none.
+    """
+    if port:
+        _bound(host, port, shared=False).close()
+
+
 def listening(host: str, port: int, backlog: int) -> socket.socket:
     """A socket that listens beside others on the same port; the kernel spreads connections over them.
 
@@ -163,16 +174,25 @@ def listening(host: str, port: int, backlog: int) -> socket.socket:
         OSError: the address cannot be used.
         socket.gaierror: the host has none.
     """
+    sock = _bound(host, port, shared=True)
+    try:
+        if backlog:
+            sock.listen(backlog)
+    except OSError:
+        sock.close()
+        raise
+    return sock
+
+
+def _bound(host: str, port: int, *, shared: bool) -> socket.socket:
     family, kind, protocol, _, address = socket.getaddrinfo(
         host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
     )[0]
     sock = socket.socket(family, kind, protocol)
     try:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, int(shared))
         sock.bind(address)
-        if backlog:
-            sock.listen(backlog)
     except OSError:
         sock.close()
         raise

@@ -123,7 +123,7 @@ class FrontEnd:
     async def listen(self, sock: socket.socket) -> None:
         """Serve on a socket that listens, and on gRPC's port."""
         if self._begin.grpc is not None:
-            await self._server.listen_grpc(*self._begin.grpc, control=False)
+            await self._server.listen_grpc(*self._begin.grpc, control=False, shared=True)
         await self._server.listen_on(sock)
 
     async def obey(self, stop: asyncio.Event) -> None:

@@ -15,6 +15,8 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
+import msgspec
+
 from trtops.errors import Unavailable
 from trtops.executor.nursery import Nursery, Offspring
 from trtops.serve import frontend
@@ -31,6 +33,7 @@ from trtops.serve.backstage import (
     Sums,
     Taken,
     Want,
+    check_unused,
     from_front_end,
     listening,
 )
@@ -144,6 +147,7 @@ class FrontEnds:
             Unavailable: a front end could not start.
         """
         self._own = own
+        check_unused(host, port)
         for number in range(self._count):
             sock = listening(host, port, _BACKLOG)
             port = int(sock.getsockname()[1])
@@ -202,15 +206,21 @@ class FrontEnds:
             its exit code.
         """
         ours, theirs = socket.socketpair()
-        with theirs:
-            fds = theirs.fileno(), member.socket.fileno()
-            process = await self._begin_process(fds)
+        try:
+            with theirs:
+                process = await self._begin_process((theirs.fileno(), member.socket.fileno()))
+        except BaseException:
+            ours.close()
+            raise
         member.process, member.channel = process, await Channel.of(ours)
         member.channel.send(self._begin)
         member.channel.send(self._state)
         try:
             while line := await member.channel.line():
                 self._hear(member, from_front_end.decode(line))
+        except msgspec.MsgspecError as error:
+            log.error("front end %d speaks no sense, and is ended: %s", member.number, error)  # noqa: TRY400 - its fault
+            process.kill()
         finally:
             member.ready.clear()
             for number in [number for number, (asked, _) in self._asked.items() if asked is member]:

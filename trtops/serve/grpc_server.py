@@ -156,8 +156,8 @@ class GrpcPort:
 
     # Life.
 
-    async def listen(self, host: str, port: int) -> int:
-        """Open the port, beside others of this machine's if they share it.
+    async def listen(self, host: str, port: int, *, shared: bool) -> int:
+        """Open the port; ``shared``: beside other processes that do.
 
         Returns:
             its number.
@@ -165,8 +165,9 @@ class GrpcPort:
         Raises:
             OSError: it cannot be opened.
         """
-        server = await self._loop.create_server(lambda: Connection(self), host, port, backlog=1024, reuse_port=True)
-        self._server = server
+        server = self._server = await self._loop.create_server(
+            lambda: Connection(self), host, port, backlog=1024, reuse_port=shared
+        )
         self._tick()
         return int(server.sockets[0].getsockname()[1])
 

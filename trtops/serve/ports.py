@@ -95,13 +95,14 @@ class HttpServer:
         self._servers: list[asyncio.Server] = []
         self._grpc: list[GrpcPort] = []
 
-    async def listen_grpc(self, host: str, port: int, *, control: bool) -> int:
+    async def listen_grpc(self, host: str, port: int, *, control: bool, shared: bool = False) -> int:
         """Open a port for gRPC.
 
         Args:
             host: address.
             port: number; 0 takes a free one.
             control: whether control calls are answered there.
+            shared: whether other processes listen on it, too.
 
         Returns:
             its number.
@@ -119,7 +120,7 @@ class HttpServer:
             calls = ControlCalls(self.desk, self._control_of, spread, self._settings)
         server = GrpcPort(self._inference, calls.calls(), self._limits, self.meters.refused)
         try:
-            found = await server.listen(host, port)
+            found = await server.listen(host, port, shared=shared)
         except OSError as error:
             raise cannot_listen(error, host, port) from None
         self._grpc.append(server)

@@ -26,7 +26,7 @@ from trtops.executor.remote import RemoteEngines
 from trtops.executor.supervisor import Supervisor
 from trtops.executor.unit import Pace
 from trtops.serve.agent import Agent, Duty
-from trtops.serve.backstage import Begin, listening
+from trtops.serve.backstage import Begin, check_unused, listening
 from trtops.serve.controls import Settings
 from trtops.serve.exchange import Limits
 from trtops.serve.fleet_metrics import channel_metrics, fleet_metrics
@@ -311,7 +311,10 @@ class Doors:
         grpc: tuple[str, int] | None = None
         ports: dict[str, int] = {}
         if settings.grpc_port is not None:
+            if settings.grpc_port and settings.grpc_port == settings.port:
+                raise InputError(f"HTTP and gRPC cannot share port {settings.port}", fix="give gRPC another port")
             try:
+                check_unused(settings.host, settings.grpc_port)
                 self._reserved = listening(settings.host, settings.grpc_port, 0)
             except OSError as error:
                 raise cannot_listen(error, settings.host, settings.grpc_port) from None

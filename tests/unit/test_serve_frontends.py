@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import subprocess
 import sys
 from types import SimpleNamespace
@@ -76,22 +77,28 @@ def test_one_that_speaks_no_sense_is_ended_and_started_again(words: str) -> None
 
 
 def test_one_that_cannot_be_started_leaves_no_socket_behind(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Warnings are errors here: a socket that is let go of while it is open is one."""
     tried = asyncio.Event()
+    ends: list[socket.socket] = []
+    pair = socket.socketpair
+
+    def kept() -> tuple[socket.socket, socket.socket]:
+        ends.extend(made := pair())
+        return made
 
     async def refuse(*_: object, **__: object) -> None:
-        if fronts and fronts[0].restarts:
+        if len(ends) > 2:
             tried.set()
         raise OSError("no process")
 
-    fronts: list[FrontEnds] = []
-    monkeypatch.setattr("asyncio.create_subprocess_exec", refuse)
-
     async def run() -> None:
-        fronts.append(front_ends(Lost()))
-        starting = asyncio.ensure_future(fronts[0].start("127.0.0.1", 0, Meters))
+        monkeypatch.setattr("socket.socketpair", kept)
+        monkeypatch.setattr("asyncio.create_subprocess_exec", refuse)
+        fronts = front_ends(Lost())
+        starting = asyncio.ensure_future(fronts.start("127.0.0.1", 0, Meters))
         await asyncio.wait_for(tried.wait(), 60)
         starting.cancel()
-        await fronts[0].close(0.0)
+        await fronts.close(0.0)
 
     asyncio.run(run())
+    assert len(ends) >= 4
+    assert [end.fileno() for end in ends] == [-1] * len(ends)

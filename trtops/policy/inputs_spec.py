@@ -208,5 +208,5 @@ def spec_input(
         facts=spec_facts(spec),
         runtime=_runtime(runtime, secrets),
         preflight=_preflight(spec, preflight),
-        interface=interface_facts(released, preflight.model.inputs, preflight.model.outputs),
+        interface=interface_facts(released, preflight, spec.profiles),
     )

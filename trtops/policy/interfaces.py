@@ -21,6 +21,9 @@ from trtops.tensor import TensorInfo
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from trtops.model.facts import Preflight
+    from trtops.spec.engine import Profile
+
 FOLDER = "governance/interfaces"
 _FIX = "write it with `trtops interface lock ENGINE --env ENV`"
 
@@ -111,19 +114,58 @@ def lock_of(files: Mapping[str, bytes], engine: str) -> InterfaceLock | None:
     return None if content is None else parse_lock(content, engine, path)
 
 
-def interface_facts(
-    lock: InterfaceLock | None, inputs: Sequence[TensorInfo], outputs: Sequence[TensorInfo]
-) -> InterfaceFacts:
-    """What a model changes of a locked interface."""
+def interface_facts(lock: InterfaceLock | None, found: Preflight, profiles: Sequence[Profile]) -> InterfaceFacts:
+    """What a model changes of a locked interface, as it would be built.
+
+    A lock is of a built engine. The build fixes an input's open dimension that every profile holds at one size, and
+    infers what follows from that for outputs: here an output's open dimension has the promised size where preflight
+    infers that size at every point of every profile.
+
+    Args:
+        lock: of the released engine; None: none is known.
+        found: preflight of the model.
+        profiles: shapes that the engine will take.
+    """
     if lock is None:
         return InterfaceFacts(released=None, released_numbers=None, change=None)
-    before = lock.model_dump(mode="json")
+    promised = {one.name: one for one in lock.outputs}
     now = {
-        "inputs": [one.model_dump(mode="json") for one in inputs],
-        "outputs": [one.model_dump(mode="json") for one in outputs],
+        "inputs": [_fixed(one, profiles) for one in found.model.inputs],
+        "outputs": [_inferred(one, promised.get(one.name), found) for one in found.model.outputs],
     }
     return InterfaceFacts(
         released=lock.version,
         released_numbers=version_numbers(lock.version),
-        change=interface_change(before, now),
+        change=interface_change(
+            lock.model_dump(mode="json"),
+            {kind: [one.model_dump(mode="json") for one in tensors] for kind, tensors in now.items()},
+        ),
     )
+
+
+def _fixed(tensor: TensorInfo, profiles: Sequence[Profile]) -> TensorInfo:
+    given = [profile.inputs[tensor.name] for profile in profiles if tensor.name in profile.inputs]
+    shapes = [shape for limits in given for shape in limits.shapes().values()]
+    return _resized(tensor, [size.pop() if len(size) == 1 else None for size in _sizes(shapes, len(tensor.shape))])
+
+
+def _inferred(tensor: TensorInfo, promised: TensorInfo | None, found: Preflight) -> TensorInfo:
+    if promised is None or len(promised.shape) != len(tensor.shape):
+        return tensor
+    points = [point for profile in found.output_shapes.values() for point in profile.values()]
+    shapes = [point.get(tensor.name, ()) for point in points]
+    pairs = zip(promised.shape, _sizes(shapes, len(tensor.shape)), strict=True)
+    return _resized(tensor, [dim if isinstance(dim, int) and size == {dim} else None for dim, size in pairs])
+
+
+def _sizes(shapes: Sequence[tuple[int, ...]], rank: int) -> list[set[int]]:
+    """The sizes that each dimension takes; empty sets where a shape has another rank, which preflight tells of."""
+    fits = bool(shapes) and all(len(shape) == rank for shape in shapes)
+    return [set(column) for column in zip(*shapes, strict=True)] if fits else [set() for _ in range(rank)]
+
+
+def _resized(tensor: TensorInfo, sizes: Sequence[int | None]) -> TensorInfo:
+    """The same tensor; an open dimension takes the size that stands in its place, if one does."""
+    pairs = zip(tensor.shape, sizes, strict=True)
+    shape = tuple(dim if isinstance(dim, int) or size is None else size for dim, size in pairs)
+    return tensor.model_copy(update={"shape": shape})

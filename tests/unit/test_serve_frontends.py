@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.service
 
-BEGIN = Begin("/nowhere", Limits(), None, otel=False, json_logs=False)
+BEGIN = Begin("/nowhere", Limits(body_time=0.5), None, otel=False, json_logs=False)
 
 
 class Nursery:
@@ -54,7 +54,7 @@ class Lost:
 
 def front_ends(nursery: Any) -> FrontEnds:
     desk: Any = SimpleNamespace(health=Told(), regions=Regions())
-    return FrontEnds(1, BEGIN, desk, nursery)
+    return FrontEnds(1, BEGIN, desk, nursery, hang=0.5)
 
 
 @pytest.mark.parametrize("words", ["no JSON", '{"type":"sing"}', '{"type":"counted","number":"x"}'])
@@ -69,6 +69,24 @@ def test_one_that_speaks_no_sense_is_ended_and_started_again(words: str) -> None
         assert nursery.children[0].wait(0) == -9
         assert fronts.restarts >= 1
         starting.cancel()
+        for child in nursery.children:
+            child.kill()
+        await fronts.close(0.0)
+
+    asyncio.run(run())
+
+
+def test_one_that_hangs_is_ended_and_started_again() -> None:
+    """It is there, and takes connections that nobody would answer."""
+    script = """import os, sys, time; os.write(int(sys.argv[1]), b'{"type":"listening"}\\n'); time.sleep(600)"""
+
+    async def run() -> None:
+        nursery = Nursery(script)
+        fronts = front_ends(nursery)
+        await asyncio.wait_for(fronts.start("127.0.0.1", 0, Meters), 60)
+        assert fronts.serving == 1
+        await asyncio.wait_for(nursery.again.wait(), 60)
+        assert nursery.children[0].wait(0) == -9
         for child in nursery.children:
             child.kill()
         await fronts.close(0.0)

@@ -77,6 +77,7 @@ class Member:
         told: number of the state that it goes by.
         restarts: how often it was started again.
         reaches: engine -> generation, as it said last.
+        silent: looks since a question that it has not answered; 0: there is none.
     """
 
     number: int
@@ -88,12 +89,15 @@ class Member:
     told: int = 0
     restarts: int = 0
     reaches: dict[str, int] = field(default_factory=dict)
+    silent: int = 0
 
 
 class FrontEnds:
     """All of a server's front ends, on its event loop."""
 
-    def __init__(self, count: int, begin: Begin, desk: Desk, nursery: Nursery | None = None) -> None:
+    def __init__(
+        self, count: int, begin: Begin, desk: Desk, nursery: Nursery | None = None, *, hang: float = 10.0
+    ) -> None:
         """Start none yet.
 
         Args:
@@ -101,8 +105,11 @@ class FrontEnds:
             begin: what each is told first.
             desk: whose health and regions they go by.
             nursery: where they are forked; None: each gets an interpreter of its own.
+            hang: seconds without an answer, beyond those that a front end which ends may still need for its requests,
+                after which it is given up.
         """
         self._nursery = nursery
+        self._most_silent = int((begin.limits.body_time + hang) / _LOOK)
         self._count = count
         self._begin = begin
         self._desk = desk
@@ -223,6 +230,7 @@ class FrontEnds:
             process.kill()
         finally:
             member.ready.clear()
+            member.silent = 0
             for number in [number for number, (asked, _) in self._asked.items() if asked is member]:
                 self._answered(number)  # nobody has to wait for one that is gone
             channel, member.channel = member.channel, None
@@ -239,6 +247,7 @@ class FrontEnds:
         return await asyncio.create_subprocess_exec(*frontend.command(*fds), pass_fds=fds)
 
     def _hear(self, member: Member, message: FromFrontEnd) -> None:
+        member.silent = 0
         if isinstance(message, Listening):
             log.info("front end %d serves", member.number)
             member.ready.set()
@@ -285,6 +294,7 @@ class FrontEnds:
                 number = next(self._numbers)
                 waiting[number] = asyncio.get_running_loop().create_future()
                 self._asked[number] = member, waiting[number]
+                member.silent = member.silent or 1
                 member.channel.send(Ask(number))
         if waiting:
             await asyncio.wait(waiting.values(), timeout=_PATIENCE)
@@ -299,7 +309,18 @@ class FrontEnds:
             looks += 1
             if looks % 20 == 0:
                 self._spawn(self._ask_all())  # one that hangs keeps no news from the others
+            for member in self._members:
+                self._look_at(member)
             await asyncio.sleep(_LOOK)
+
+    def _look_at(self, member: Member) -> None:
+        """Count in looks: where this process stood still itself, no time has passed for its front ends."""
+        if member.silent:
+            member.silent += 1
+        if member.silent > self._most_silent and member.process is not None:
+            member.silent = 0
+            log.error("front end %d hangs: it does not answer, and is ended", member.number)
+            member.process.kill()
 
     def _look(self) -> None:
         health = self._desk.health

@@ -321,7 +321,9 @@ class Doors:
             ports["grpc_port"] = int(self._reserved.getsockname()[1])
             grpc = settings.host, ports["grpc_port"]
         begin = Begin(str(self._home.socket), settings.limits, grpc, settings.otel, settings.json_logs)
-        fronts = self._fronts = FrontEnds(settings.front_ends, begin, self._server.desk, self._home.nursery)
+        hang = (settings.workers or Workers()).hang
+        fronts = FrontEnds(settings.front_ends, begin, self._server.desk, self._home.nursery, hang=hang)
+        self._fronts = fronts
         self._server.desk.numbers = fronts.numbers
         self._server.routes.regions_changed = fronts.regions_changed
         self._server.exposition.front_ends = fronts

@@ -4,6 +4,8 @@ import io
 import re
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tests.support import records
 from trtops.errors import BuildFailed, InputError, Location, Overloaded, Problem
@@ -105,6 +107,27 @@ def test_tables_never_wrap_where_there_is_no_terminal() -> None:
     long = "word " * 200
     assert text.table(Table(("a", "b"), ((long, "x"),))).count("\n") == 2
     assert text.table(Table(("a", "b"), ((long, "x"),)), text.Style(width=60)).count("\n") > 10
+
+
+_CELLS = st.text(alphabet="ab0 .:", max_size=40)
+
+
+@given(rows=st.lists(st.tuples(*[_CELLS] * 5), min_size=1, max_size=4), width=st.integers(40, 120))
+def test_no_line_is_wider_than_the_terminal_and_no_short_word_is_broken(
+    rows: list[tuple[str, ...]], width: int
+) -> None:
+    headings = ("engine", "environment", "generation", "release", "since")
+    written = text.table(Table(headings, tuple(rows)), text.Style(width=width))
+    assert all(len(line) <= width for line in written.splitlines())
+    short = {word for row in (headings, *rows) for cell in row for word in cell.split() if len(word) <= 20}
+    assert short <= set(written.split())
+
+
+def test_columns_that_leave_no_room_become_lines() -> None:
+    table = Table(("engine", "environment", "release"), (("a", "local", "0" * 12), ("b", "prod", "1" * 12)))
+    assert text.table(table, text.Style(width=40)).splitlines()[1] == "a       local        000000000000"
+    written = text.table(table, text.Style(width=30)).splitlines()
+    assert written[:5] == ["engine       a", "environment  local", "release      000000000000", "", "engine       b"]
 
 
 def test_plain_reports_hold_no_escape_and_coloured_ones_do() -> None:

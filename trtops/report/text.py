@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
     from typing import TextIO
 
+    from rich.table import Table as RichTable
+
     from trtops.accuracy.values import AccuracyReport
     from trtops.bench.results import Benchmark
     from trtops.errors import Problem, TrtopsError
@@ -28,6 +30,8 @@ if TYPE_CHECKING:
 _CODES = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33", "cyan": "36"}
 _TONES = {"done": None, "reused": "cyan", "warned": "yellow", "skipped": "dim", "failed": "red"}
 _UNWRAPPED = 100_000
+_GAP = 2
+_LONGEST_WHOLE = 20
 _NARROWEST = 40
 _LOG_LINES = 20
 
@@ -250,20 +254,17 @@ def history(bindings: Sequence[Binding], style: Style = PLAIN) -> str:
 
 
 def table(value: Table, style: Style = PLAIN) -> str:
-    """Lay a table out. Cells are made harmless here; markup in them is not interpreted."""
+    """Lay a table out. Cells are made harmless here; markup in them is not interpreted.
+
+    No word is broken that is shorter than 20 characters: where the columns leave no room for that, each row is a block
+    of lines, one a cell.
+    """
     from io import StringIO
 
     from rich.console import Console
-    from rich.table import Table as RichTable
     from rich.text import Text
 
-    rich = RichTable(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold", title_justify="left")
-    for number, heading in enumerate(value.headings):
-        justify = "right" if number in value.right else "left"
-        rich.add_column(Text(visible(heading)), justify=justify, overflow="fold", no_wrap=style.width is None)  # type: ignore[arg-type]
-    for number, row in enumerate(value.rows):
-        tone = _TONES[value.tones[number]] if value.tones else None
-        rich.add_row(*(Text(visible(cell)) for cell in row), style=tone)
+    widths = _widths(value, style.width or _UNWRAPPED)
     out = StringIO()
     console = Console(
         file=out,
@@ -276,8 +277,61 @@ def table(value: Table, style: Style = PLAIN) -> str:
     )
     if value.title:
         console.print(Text(visible(value.title), style="bold"))
-    console.print(rich)
+    console.print(_columns(value, widths) if widths else _blocks(value))
     return _joined(out.getvalue().splitlines())
+
+
+def _widths(value: Table, room: int) -> list[int]:
+    """Of each column, the widest made narrower first; empty where not every word would stay whole."""
+    from rich.cells import cell_len
+
+    columns = [[visible(cell) for cell in column] for column in zip(value.headings, *value.rows, strict=True)]
+    words = [[word for cell in column for word in cell.split()] for column in columns]
+    least = [min(_LONGEST_WHOLE, max(map(cell_len, column), default=1)) for column in words]
+    room -= _GAP * (len(columns) - 1)
+    if sum(least) > room:
+        return []
+    widths = [min(room, max(map(cell_len, column))) for column in columns]
+    while sum(widths) > room:
+        widest = max((at for at, width in enumerate(widths) if width > least[at]), key=widths.__getitem__)
+        widths[widest] -= 1
+    return widths
+
+
+def _columns(value: Table, widths: Sequence[int]) -> RichTable:
+    from rich.table import Table as RichTable
+    from rich.text import Text
+
+    rich = RichTable(box=None, pad_edge=False, padding=(0, _GAP, 0, 0), header_style="bold", title_justify="left")
+    for number, heading in enumerate(value.headings):
+        rich.add_column(
+            Text(visible(heading)),
+            justify="right" if number in value.right else "left",
+            overflow="fold",
+            width=widths[number],
+        )
+    for number, row in enumerate(value.rows):
+        rich.add_row(*(Text(visible(cell)) for cell in row), style=_tone(value, number))
+    return rich
+
+
+def _blocks(value: Table) -> RichTable:
+    from rich.table import Table as RichTable
+    from rich.text import Text
+
+    rich = RichTable(box=None, pad_edge=False, padding=(0, _GAP, 0, 0), show_header=False)
+    rich.add_column(no_wrap=True, style="bold")
+    rich.add_column(overflow="fold")
+    for number, row in enumerate(value.rows):
+        if number:
+            rich.add_row("", "")
+        for heading, cell in zip(value.headings, row, strict=True):
+            rich.add_row(Text(visible(heading)), Text(visible(cell)), style=_tone(value, number))
+    return rich
+
+
+def _tone(value: Table, row: int) -> str | None:
+    return _TONES[value.tones[row]] if value.tones else None
 
 
 def _joined(lines: Sequence[str]) -> str:

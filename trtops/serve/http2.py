@@ -1,7 +1,6 @@
 """HTTP/2 on an event loop, as much of it as gRPC needs: frames, flow control, streams (RFC 9113).
 
-Header compression is the library's (hpack); blocks that change nothing in its table are decoded once and then known by
-their bytes, as long as the table stays as it was. Answers that become ready in one turn of the loop are one write.
+Header blocks are read by :mod:`.blocks`. Answers that become ready in one turn of the loop are one write.
 
 A peer is bounded in what it may make this end hold (streams, header blocks, bodies, unread answers) and do for nothing:
 frames that ask for work and carry no request (pings, settings, resets, empty data) draw on a budget that time and
@@ -13,12 +12,12 @@ from __future__ import annotations
 import asyncio
 import logging
 import struct
-from typing import Any, Final
+from typing import Final
 
+from trtops.serve.blocks import HEADER_LIST, Blocks
 from trtops.serve.frames import (
     ACK,
     CALM,
-    COMPRESSION,
     CONTINUATION,
     DATA,
     END_HEADERS,
@@ -53,7 +52,7 @@ from trtops.serve.frames import (
     sized,
     unpadded,
 )
-from trtops.serve.streams import Headers, Owner, Stream
+from trtops.serve.streams import Owner, Stream
 
 log = logging.getLogger(__name__)
 
@@ -61,8 +60,6 @@ _FRAME: Final = 1 << 18
 """Bytes of a frame that this end takes."""
 _STREAM_WINDOW: Final = 1 << 20
 _WINDOW: Final = 1 << 24
-_HEADER_LIST: Final = 1 << 16
-_KNOWN: Final = 256
 _BUDGET: Final = 4000.0
 _REFILL: Final = 200.0
 """Frames a second that a peer may send for nothing, beside :data:`_SERVED` for each request that was served."""
@@ -74,12 +71,9 @@ class Connection(asyncio.Protocol):
 
     def __init__(self, owner: Owner) -> None:
         """Make a connection of a port."""
-        from hpack import Decoder
-
         self._owner = owner
         self._limits = owner.limits
-        self._decoder: Any = Decoder(max_header_list_size=_HEADER_LIST)
-        self._known: dict[bytes, Headers] = {}
+        self._blocks = Blocks()
         self._streams: dict[int, Stream] = {}
         self._last = 0
         self._buffer = b""
@@ -114,7 +108,7 @@ class Connection(asyncio.Protocol):
             MAX_STREAMS: self._limits.queued,
             INITIAL_WINDOW: _STREAM_WINDOW,
             MAX_FRAME: _FRAME,
-            MAX_HEADER_LIST: _HEADER_LIST,
+            MAX_HEADER_LIST: HEADER_LIST,
         }
         self._send(SETTINGS, 0, 0, b"".join(SETTING.pack(key, value) for key, value in ours.items()))
         self._send(WINDOW, 0, 0, struct.pack(">I", _WINDOW - FIRST_WINDOW))
@@ -209,7 +203,7 @@ class Connection(asyncio.Protocol):
         self._pay()
         self._block.append(payload)
         self._block_size += len(payload)
-        if self._block_size > _HEADER_LIST:
+        if self._block_size > HEADER_LIST:
             raise Fault(CALM, "a header block without end")
         if flags & END_HEADERS:
             number, first = self._block_of
@@ -217,7 +211,7 @@ class Connection(asyncio.Protocol):
             self._begin(number, first, b"".join(self._block))
 
     def _begin(self, number: int, flags: int, block: bytes) -> None:
-        headers = self._known.get(block) or self._decode(block)
+        headers = self._blocks.read(block)
         stream = self._streams.get(number)
         if stream is not None:  # trailers of a request
             if stream.ended or not flags & END_STREAM:
@@ -237,23 +231,6 @@ class Connection(asyncio.Protocol):
         stream.receiver = self._owner.open(stream, headers)
         if flags & END_STREAM and number in self._streams:
             self._end(stream)
-
-    def _decode(self, block: bytes) -> Headers:
-        from hpack import HPACKError
-
-        table = self._decoder.header_table
-        before = _state(table)
-        try:
-            headers: Headers = tuple(
-                (bytes(name), bytes(value)) for name, value in self._decoder.decode(block, raw=True)
-            )
-        except (HPACKError, UnicodeDecodeError) as error:
-            raise Fault(COMPRESSION, f"a header block that cannot be read: {error}") from None
-        if _state(table) != before or len(self._known) >= _KNOWN:
-            self._known.clear()
-        else:
-            self._known[block] = headers
-        return headers
 
     def _data(self, flags: int, number: int, payload: bytes) -> None:
         size = len(payload)
@@ -489,8 +466,3 @@ class Connection(asyncio.Protocol):
     def open_streams(self) -> int:
         """Requests that are not answered."""
         return len(self._streams)
-
-
-def _state(table: Any) -> tuple[int, int, int]:  # noqa: ANN401 - the library's
-    entries = table.dynamic_entries
-    return len(entries), id(entries[0]) if entries else 0, table.maxsize

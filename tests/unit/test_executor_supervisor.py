@@ -423,6 +423,18 @@ def test_closing_lets_requests_in_flight_finish(supervisor: Supervisor, remote: 
     assert supervisor.workers() == ()
 
 
+def test_a_supervisor_that_was_closed_holds_no_descriptor(tmp_path: Path) -> None:
+    before = set(Path("/proc/self/fd").iterdir())
+    made = Supervisor(tmp_path / "s.sock", pace=QUICK)
+    load(made, tmp_path, 1)
+    made.close(drain=1)
+    made.close(drain=1)
+    assert set(Path("/proc/self/fd").iterdir()) <= before
+    assert (made.workers(), made.units()) == ((), ())
+    with pytest.raises(Unavailable, match="the supervisor is closed"):
+        made.share("e", {"stable": 100})
+
+
 def test_a_client_finds_the_next_supervisor(tmp_path: Path) -> None:
     first = Supervisor(tmp_path / "s.sock", pace=QUICK)
     load(first, tmp_path, 1)

@@ -117,6 +117,7 @@ class Supervisor:
             os.close(self._wake)
             raise
         self._closed = threading.Event()
+        self._ringing = threading.Lock()
         self._closing = self._refusing = False
         self._thread = threading.Thread(target=self._loop, name="trtops-supervisor", daemon=True)
         self._thread.start()
@@ -238,15 +239,19 @@ class Supervisor:
 
     def close(self, *, drain: float) -> None:
         """Stop: workers get ``drain`` seconds to finish what they have, then are killed. Idempotent."""
-        if not self._thread.is_alive():
-            return
-        with contextlib.suppress(Unavailable):
-            self._ask(lambda: self._shut(drain))
-        if not self._closed.wait(drain + 5.0):
-            log.warning("workers did not end within %g s", drain)
+        if self._thread.is_alive():
             with contextlib.suppress(Unavailable):
-                self._ask(self._crew.kill_all)
-        self._thread.join()
+                self._ask(lambda: self._shut(drain))
+            if not self._closed.wait(drain + 5.0):
+                log.warning("workers did not end within %g s", drain)
+                with contextlib.suppress(Unavailable):
+                    self._ask(self._crew.kill_all)
+            self._thread.join()
+        with self._ringing:
+            if self._wake >= 0:
+                os.close(self._wake)
+                self._wake = -1
+                self._epoll.close()
 
     def _ask(self, call: Callable[[], T]) -> T:
         """Let the thread do something, and wait for it."""
@@ -254,8 +259,9 @@ class Supervisor:
             return call()
         future: Future[T] = Future()
         self._calls.put((call, future))
-        with contextlib.suppress(OSError):
-            os.eventfd_write(self._wake, 1)
+        with self._ringing:  # else the number could be another file's by now
+            if self._wake >= 0:
+                os.eventfd_write(self._wake, 1)
         while not wait([future], 0.5).done:
             if not self._thread.is_alive() and not future.done():
                 raise Unavailable("the supervisor is closed")

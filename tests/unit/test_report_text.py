@@ -161,12 +161,17 @@ def test_status_marks_what_has_expired() -> None:
     (first, _) = records.bindings()
     assert "(expired)" not in text.status([first], now=first.created)
     assert "(expired)" in text.status([first], now=first.expires or 0)
-    assert "never" in text.status([first.model_copy(update={"expires": None})], now=0)
+    eternal = first.model_copy(update={"expires": None})
+    assert "never" in text.status([first, eternal], now=0)
+    assert "expires" not in text.status([eternal], now=0)
+    elsewhere = first.model_copy(update={"environment": "prod"})
+    assert text.status([first], now=0).startswith(f"in {first.environment}\nengine     channel")
+    assert "environment" in text.status([first, elsewhere], now=0)
 
 
 def test_history_begins_with_the_newest() -> None:
     lines = text.history(records.bindings()).splitlines()
-    assert [line.split()[0] for line in lines] == ["generation", "2", "1"]
+    assert [line.split()[0] for line in lines] == ["gen", "2", "1"]
 
 
 @pytest.mark.parametrize(

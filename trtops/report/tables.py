@@ -88,25 +88,31 @@ def worst_element(report: AccuracyReport) -> str:
 
 
 def status_table(bindings: Sequence[Binding], *, now: int) -> Table:
-    """What runs where: one row a channel. ``now`` in epoch seconds decides what has expired."""
+    """What runs where: one row a channel. ``now`` in epoch seconds decides what has expired.
+
+    What all rows share stands in no column: one environment is the title, and nothing tells of an expiry that none has.
+    """
     ordered = sorted(bindings, key=lambda binding: (binding.engine, binding.environment, binding.channel))
     expired = [binding.expires is not None and binding.expires <= now for binding in ordered]
-    body = tuple(
-        (
-            binding.engine,
-            binding.environment,
-            binding.channel,
-            str(binding.generation),
-            binding.engine_release.short,
-            binding.config_release.short,
-            weights(binding),
-            instant(binding.created),
-            _expiry(binding, expired=late),
-        )
-        for binding, late in zip(ordered, expired, strict=True)
-    )
-    headings = ("engine", "environment", "channel", "generation", "release", "config", "weights", "since", "expires")
-    return Table(headings, body, frozenset({3}), tuple("warned" if late else "done" for late in expired))
+    columns = {
+        "engine": [binding.engine for binding in ordered],
+        "environment": [binding.environment for binding in ordered],
+        "channel": [binding.channel for binding in ordered],
+        "gen": [str(binding.generation) for binding in ordered],
+        "release": [binding.engine_release.short for binding in ordered],
+        "config": [binding.config_release.short for binding in ordered],
+        "weights": [weights(binding) for binding in ordered],
+        "since": [instant(binding.created) for binding in ordered],
+        "expires": [_expiry(binding, expired=late) for binding, late in zip(ordered, expired, strict=True)],
+    }
+    title = None
+    if len(set(columns["environment"])) == 1:
+        title = f"in {columns.pop('environment')[0]}"
+    if all(binding.expires is None for binding in ordered):
+        del columns["expires"]
+    body = tuple(zip(*columns.values(), strict=True))
+    tones: tuple[Outcome, ...] = tuple("warned" if late else "done" for late in expired)
+    return Table(tuple(columns), body, frozenset({[*columns].index("gen")}), tones, title)
 
 
 def weights(binding: Binding) -> str:
@@ -137,4 +143,4 @@ def history_table(bindings: Sequence[Binding]) -> Table:
         )
         for binding in sorted(bindings, key=lambda binding: binding.generation, reverse=True)
     )
-    return Table(("generation", "release", "config", "weights", "reason", "when", "who"), body, frozenset({0}))
+    return Table(("gen", "release", "config", "weights", "reason", "when", "who"), body, frozenset({0}))

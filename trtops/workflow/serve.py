@@ -78,7 +78,8 @@ def serve(workspace: Workspace, names: Sequence[str], listen: Listen, accepts: S
         the exit code: 0 after an orderly end.
 
     Raises:
-        InputError: nothing of these names is released, ``accepts`` is wrong, or a host is none of this machine's.
+        InputError: nothing of these names is released, ``accepts`` is wrong, a host is none of this machine's, or two
+            ports are the same.
         Unavailable: a port is in use, or the registry is away and nothing is kept from before.
     """
     from trtops.serve.agent import Duty
@@ -90,6 +91,7 @@ def serve(workspace: Workspace, names: Sequence[str], listen: Listen, accepts: S
         engines = _released(workspace, names)
         accepted = _accepted(accepts, engines)
         host, port = _address(workspace, engines, listen)
+        _ports_apart(host, port, listen)
         duty = Duty(
             environment=workspace.environment,
             engines=engines,
@@ -132,6 +134,23 @@ def _nursery(listen: Listen) -> Iterator[Nursery | None]:
         yield nursery
     finally:
         nursery.close()
+
+
+def _ports_apart(host: str, port: int, listen: Listen) -> None:
+    """Front ends share a port with others of this user, so that two of their own on one would both seem to listen.
+
+    Raises:
+        InputError: two ports are the same.
+    """
+    taken: dict[tuple[str, int], str] = {}
+    for option, place in (
+        ("--port", (host, port)),
+        ("--control-port", (listen.control_host, listen.control_port)),
+        ("--grpc-port", (host, listen.grpc_port or 0)),
+        ("--grpc-control-port", (listen.control_host, listen.grpc_control_port or 0)),
+    ):
+        if place[1] and (other := taken.setdefault(place, option)) != option:
+            raise InputError(f"{other} and {option} are both {place[1]}", fix="give each a port of its own")
 
 
 def _workers(listen: Listen) -> Workers | None:

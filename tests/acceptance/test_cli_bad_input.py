@@ -201,6 +201,29 @@ def test_verbs_before_anything_is_released(repo: Repository) -> None:
     repo.call("serve", "tiny").says(2, "tiny is not released in the environment local", "trtops ship tiny")
 
 
+def test_the_status_of_what_is_not_released(shipped: Repository) -> None:
+    shipped.call("status", "tiny").says(0, "tiny")
+    shipped.call("status", "tny").says(2, "tny is not released in the environment local", "released here: tiny")
+
+
+def test_a_page_in_a_folder_that_is_not_there(repo: Repository) -> None:
+    """Told before the work, not after it."""
+    repo.call("ship", "tiny", "--html", str(repo.root / "none" / "page.html")).says(2, "--html", "there is no folder")
+    assert repo.files() == []
+
+
+@pytest.mark.parametrize(
+    ("ports", "says"),
+    [
+        (("--port", "9001", "--grpc-port", "9001"), "--port and --grpc-port are both 9001"),
+        (("--control-port", "9001", "--grpc-control-port", "9001"), "--control-port and --grpc-control-port"),
+        (("--port", "8001"), "--port and --control-port are both 8001"),
+    ],
+)
+def test_one_port_for_two(shipped: Repository, ports: tuple[str, ...], says: str) -> None:
+    shipped.call("serve", "tiny", *ports).says(2, says, "give each a port of its own")
+
+
 def test_infer_where_nobody_listens(repo: Repository) -> None:
     repo.call("infer", "tiny", "--url", "http://127.0.0.1:9").says(2, "cannot talk to the server", "trtops serve")
     repo.call("infer", "tiny", "--url", "ftp:x").says(2, "'ftp:x' is no address of a server", "http://host:port")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -32,9 +33,24 @@ if TYPE_CHECKING:
     from trtops.workflow.ship import Shipment
     from trtops.workflow.workspace import Workspace
 
+
+def _in_a_folder(file: typer.FileTextWrite | None) -> typer.FileTextWrite | None:
+    """The page is written last: minutes of work shall not end in a folder that was never there."""
+    if file is not None and not (folder := Path(file.name).parent).is_dir():
+        raise typer.BadParameter(f"there is no folder {folder}")
+    return file
+
+
 HtmlOption = Annotated[
     typer.FileTextWrite | None,
-    typer.Option("--html", metavar="FILE", help="Also write a page with plots.", encoding="utf-8", lazy=True),
+    typer.Option(
+        "--html",
+        metavar="FILE",
+        help="Also write a page with plots.",
+        encoding="utf-8",
+        lazy=True,
+        callback=_in_a_folder,
+    ),
 ]
 FreshOption = Annotated[bool, typer.Option("--fresh", help="Measure again what was measured before.")]
 

@@ -162,8 +162,10 @@ def _loaded(info: TensorInfo, path: Path) -> Array:
         raise InputError(
             f"{path} cannot be read: {error.strerror or error}", fix="give the path of a .npy file"
         ) from None
-    except (ValueError, EOFError) as error:
-        raise InputError(f"{path} is not a .npy file: {error}", fix="write it with numpy.save") from None
+    except (ValueError, EOFError):  # their words tell of pickled objects, which nobody shall be led to load
+        raise InputError(
+            f"{path} is not a .npy file of numbers, or it is cut off", fix="write it with numpy.save"
+        ) from None
     if not isinstance(array, np.ndarray):
         raise InputError(f"{path} is an .npz, which holds many arrays", fix="write one with numpy.save")
     wanted = np.dtype(numpy_name(info))

@@ -168,7 +168,8 @@ def read_plan(path: Path) -> Plan:
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         at = ".".join(str(part) for part in first["loc"])
-        raise InputError(f"this is no plan: {at}: {first['msg']}", where=str(path), fix=fix) from None
+        place = f"{at}: " if at else ""  # what is no JSON at all is wrong at no key
+        raise InputError(f"this is no plan: {place}{first['msg']}", where=str(path), fix=fix) from None
 
 
 def _decided(outcome: Checked | TrtopsError) -> Checked:

@@ -308,6 +308,7 @@ def status(workspace: Workspace, engine: str | None = None) -> tuple[Status, ...
     """What every channel of the environment says now, forged and expired ones too.
 
     Raises:
+        InputError: the engine is not released here.
         Unavailable: the registry is away.
     """
     from trtops.release.fetch import channels
@@ -315,6 +316,8 @@ def status(workspace: Workspace, engine: str | None = None) -> tuple[Status, ...
 
     registry = workspace.registry()
     found = channels(registry, workspace.environment, engine)
+    if engine is not None and not found:
+        raise nothing_released(workspace, registry, engine)
     return tuple(of(registry, workspace.keys.root(), channel, workspace.now()) for channel in found)
 
 

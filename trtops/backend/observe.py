@@ -109,14 +109,6 @@ def quantized(data: bytes, feeds: Feeds, calibration: Calibration, *, exclude: S
     library()
     from onnxruntime import quantization
 
-    class Reader(quantization.CalibrationDataReader):  # type: ignore[misc]
-        def __init__(self) -> None:
-            self._left = iter(feeds)
-
-        def get_next(self) -> dict[str, Any] | None:
-            feed = next(self._left, None)
-            return None if feed is None else dict(feed)
-
     methods = {
         "minmax": quantization.CalibrationMethod.MinMax,
         "entropy": quantization.CalibrationMethod.Entropy,
@@ -139,7 +131,7 @@ def quantized(data: bytes, feeds: Feeds, calibration: Calibration, *, exclude: S
                 quantization.quantize_static(
                     source,
                     made,
-                    Reader(),
+                    _reader(quantization, feeds),
                     quant_format=quantization.QuantFormat.QDQ,
                     op_types_to_quantize=list(QUANTIZED_OPERATORS),
                     per_channel=True,
@@ -155,3 +147,17 @@ def quantized(data: bytes, feeds: Feeds, calibration: Calibration, *, exclude: S
         finally:
             logging.disable(logging.NOTSET)
         return made.read_bytes()
+
+
+def _reader(quantization: Any, feeds: Feeds) -> Any:  # noqa: ANN401 - the library has no types
+    """Calibration data as the library reads it."""
+
+    class Reader(quantization.CalibrationDataReader):  # type: ignore[misc]
+        def __init__(self) -> None:
+            self._left = iter(feeds)
+
+        def get_next(self) -> dict[str, Any] | None:
+            feed = next(self._left, None)
+            return None if feed is None else dict(feed)
+
+    return Reader()

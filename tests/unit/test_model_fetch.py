@@ -338,6 +338,19 @@ class TestWheels:
         assert "https://…@index/simple says no" in str(caught.value)
         assert str(caught.value).count("x\n") < 10
 
+    def test_an_index_that_cannot_be_reached_is_said_in_a_line(self, tmp_path: Path) -> None:
+        """Pip says so in a screen of retries, and then that there is no such package."""
+        script = """
+        print("WARNING: Retrying (Retry(total=4)) after connection broken by 'NewConnectionError()': /simple/x/")
+        print("ERROR: Could not find a version that satisfies the requirement (from versions: none)")
+        sys.exit("ERROR: No matching distribution found for tiny-model==1.0")
+        """
+        with pytest.raises(FetchFailed) as caught:
+            self.get(tmp_path, pip=fake_pip(tmp_path, script))
+        assert "no connection to the index; No matching distribution" in caught.value.what
+        assert "Retrying" not in caught.value.what
+        assert "check the network" in (caught.value.fix or "")
+
     def test_a_pip_that_leaves_nothing(self, tmp_path: Path) -> None:
         with pytest.raises(FetchFailed, match="0 wheels"):
             self.get(tmp_path, pip=fake_pip(tmp_path, "pass"))

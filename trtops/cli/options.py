@@ -48,7 +48,7 @@ TargetOption = Annotated[
 RebuildOption = Annotated[bool, typer.Option("--rebuild", help="Build anew, also what is cached.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 OutputOption = Annotated[
-    Path | None, typer.Option("--out", "-o", metavar="FILE", help="Write there, not to the terminal.")
+    Path | None, typer.Option("--out", "-o", metavar="FILE", help="Also write the plan there, for `trtops apply`.")
 ]
 
 

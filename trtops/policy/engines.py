@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 Choice = Literal["auto", "opa", "embedded"]
 
-_INSTALL = "install OPA 1.x on PATH with `pip install 'trtops[opa]'`, or give a server with --opa-url"
+_INSTALL = "install OPA 1.x, its binary on PATH, and `pip install 'trtops[opa]'`; or give a server with --opa-url"
 
 
 def open_engine(

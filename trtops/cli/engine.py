@@ -337,7 +337,7 @@ def precision(
 @guarded
 def inspect(
     engine: Annotated[
-        str | None, typer.Argument(metavar="[ENGINE]", help="Name of an engine, or its folder.", show_default=False)
+        str | None, typer.Argument(metavar="ENGINE", help="Name of an engine, or its folder.", show_default=False)
     ] = None,
     target: TargetOption = None,
     diff: Annotated[

@@ -30,7 +30,7 @@ class ReportFormat(str, Enum):
 
 EngineArgument = Annotated[str, typer.Argument(metavar="ENGINE", help="Name of an engine, or its folder.")]
 EnginesArgument = Annotated[
-    list[str] | None, typer.Argument(metavar="[ENGINE]...", help="Names or folders of engines; none: all of them.")
+    list[str] | None, typer.Argument(metavar="ENGINE", help="Names or folders of engines; none: all of them.")
 ]
 EnvironmentOption = Annotated[
     str | None, typer.Option("--env", "-e", metavar="NAME", help="Environment (default: local).", show_default=False)

@@ -30,7 +30,7 @@ def _init() -> None:
 
 @guarded
 def refresh(
-    engine: Annotated[str | None, typer.Argument(metavar="[ENGINE]", help="Only this engine.")] = None,
+    engine: Annotated[str | None, typer.Argument(metavar="ENGINE", help="Only this engine.")] = None,
     environment: EnvironmentOption = None,
 ) -> int:
     """Let channel pointers expire later.

@@ -121,7 +121,7 @@ def approve(
 
 @guarded
 def status(
-    engine: Annotated[str | None, typer.Argument(metavar="[ENGINE]", help="Only this engine.")] = None,
+    engine: Annotated[str | None, typer.Argument(metavar="ENGINE", help="Only this engine.")] = None,
     environment: EnvironmentOption = None,
     service: Annotated[
         list[str] | None,

@@ -33,7 +33,7 @@ DEFAULT_CONTROL_URL = "http://127.0.0.1:8001"
 
 
 _EnginesArgument = Annotated[
-    list[str] | None, typer.Argument(metavar="[ENGINE]...", help="What to serve; none: all that is released.")
+    list[str] | None, typer.Argument(metavar="ENGINE", help="What to serve; none: all that is released.")
 ]
 _HostOption = Annotated[str | None, typer.Option("--host", help="Address (default: the runtime config's).")]
 _PortOption = Annotated[

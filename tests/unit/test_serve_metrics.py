@@ -19,6 +19,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from tests.support.serving import FakeEngines, add_up, exchange, info, post, request_json, serving
 from trtops.executor.executor import Executor
 from trtops.executor.port import Outcome
+from trtops.release.analysis import Sample, samples
 from trtops.report.load import USED
 from trtops.serve.fleet_metrics import channel_metrics, fleet_metrics
 from trtops.serve.frontends import pause_before
@@ -166,6 +167,42 @@ def test_numbers_of_many_front_ends_are_as_those_of_one(seen: list[tuple[int, fl
         assert {size: of.executions for size, of in mine.batches.items()} == pytest.approx(
             {size: of.executions for size, of in all_.batches.items()}
         )
+
+
+def test_a_candidate_is_told_nothing_of_the_one_before_it_in_its_channel() -> None:
+    """An analysis would count the answers of the last candidate as the next one's."""
+    running: dict[tuple[str, str], int] = {}
+    exposition = Exposition(lambda: (), dict)
+    exposition.candidates = lambda: running
+    total = Meters()
+
+    def counted() -> dict[str, float]:
+        text = exposition(total)[0].decode()
+        found = samples(text, "e", where="here").get("canary", Sample())
+        return {"answers": found.answers, "errors": found.errors}
+
+    def answers(generation: int, good: int, bad: int) -> None:
+        part = Meters()
+        for _ in range(good):
+            part.engine("e").succeeded(Outcome(generation=generation, batch=1, channel="canary"), 1, 0.01, 1)
+        for _ in range(bad):
+            part.engine("e").answered(500, 0.01, "canary", generation)
+        part.fold()
+        total.add(msgspec.json.decode(msgspec.json.encode(part), type=Meters))
+
+    running["e", "canary"] = 2
+    answers(2, 30, 5)
+    assert counted() == {"answers": 35, "errors": 5}
+    running["e", "canary"] = 4
+    assert counted() == {"answers": 0, "errors": 0}
+    answers(4, 3, 0)
+    answers(2, 1, 1)  # late ones
+    assert counted() == {"answers": 3, "errors": 0}
+    for generation in range(5, 50):
+        answers(generation, 1, 0)
+    assert len(total.engine("e").beside["canary"]) <= 4
+    running.clear()
+    assert counted() == {"answers": 0, "errors": 0}
 
 
 def test_what_is_gone_leaves_its_sums_and_nothing_that_was_so() -> None:

@@ -118,7 +118,7 @@ class RemoteEngines:
         need = self._usual if engine in self._small else self._need(engine, request)
         seen = -1
         while True:
-            worker, channel = self._seat(engine, request.key)
+            worker, channel, generation = self._seat(engine, request.key)
             try:
                 client = self._links.get(worker, need)
                 call = client.submit(
@@ -127,7 +127,7 @@ class RemoteEngines:
                     request.rows,
                     deadline=request.deadline,
                     priority=request.priority,
-                    done=partial(_deliver, done, channel),
+                    done=partial(_deliver, done, channel, generation),
                 )
             except Unavailable:
                 if worker == seen:
@@ -199,10 +199,10 @@ class RemoteEngines:
 
     # -- routes --------------------------------------------------------------------------------------------------------
 
-    def _seat(self, engine: str, key: str) -> tuple[int, str]:
-        """The worker (0: an executor without workers) and the channel that serve a key now."""
+    def _seat(self, engine: str, key: str) -> tuple[int, str, int]:
+        """The worker (0: an executor without workers), the channel and the generation that serve a key now."""
         if self._guide is None:
-            return 0, "stable"
+            return 0, "stable", 0
         route = self._guide.find(engine)
         if route is None:
             known = ", ".join(sorted(self._guide.routes)) or "none"
@@ -213,7 +213,7 @@ class RemoteEngines:
             raise Unavailable(
                 f"engine {engine} lost its worker and is being loaded again", fix="send the request again in a moment"
             )
-        return seat.worker, seat.channel
+        return seat.worker, seat.channel, seat.generation
 
     def _watch(self) -> None:
         """Follow routes and catalogue; look for the supervisor when it is gone."""
@@ -305,8 +305,9 @@ _WIDTHS: Final = {
 """Bytes of an element; 8 for any other type."""
 
 
-def _deliver(done: Callable[[Outcome], None], channel: str, reply: Reply) -> None:
-    outcome = Outcome(reply.outputs, reply.error, reply.generation, reply.batch, reply.queue_us, reply.compute_us)
+def _deliver(done: Callable[[Outcome], None], channel: str, generation: int, reply: Reply) -> None:
+    generation = reply.generation or generation  # what was refused has none of its own
+    outcome = Outcome(reply.outputs, reply.error, generation, reply.batch, reply.queue_us, reply.compute_us)
     outcome.channel = channel
     try:
         done(outcome)

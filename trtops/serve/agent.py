@@ -129,7 +129,7 @@ class Agent:
         self._wall = wall
         self._clock = clock
         self._states: dict[str, State] = {name: State() for name in duty.engines}
-        self._candidates = Candidates(engines, clock)
+        self.candidates = Candidates(engines, clock)
         self._pulled: dict[str, Pulled] = {}
         self._watches: dict[str, Watch] = {}
         self._wake: queue.SimpleQueue[_Order | None] = queue.SimpleQueue()
@@ -237,7 +237,7 @@ class Agent:
                 "engine_release": str(state.running.engine_release),
                 "config_release": str(state.running.config_release),
             }
-        candidate = self._candidates.describe(name)
+        candidate = self.candidates.describe(name)
         return described if candidate is None else described | {"candidate": candidate}
 
     def channels(self) -> tuple[tuple[str, str, str, str], ...]:
@@ -246,7 +246,7 @@ class Agent:
         for name, state in tuple(self._states.items()):
             if state.running is not None:
                 found.append((name, STABLE, str(state.running.engine_release), str(state.running.config_release)))
-            if (arm := self._candidates.running(name)) is not None:
+            if (arm := self.candidates.running(name)) is not None:
                 found.append((name, arm.channel, str(arm.engine_release), str(arm.config_release)))
         return tuple(found)
 
@@ -300,7 +300,7 @@ class Agent:
         """Wait for an order, a change, the next retry or the next poll. Changes that came together are one."""
         now = self._clock()
         failed = [state.failure.retry_at for state in self._states.values() if state.failure is not None]
-        retries = [at - now for at in failed + self._candidates.retries()]
+        retries = [at - now for at in failed + self.candidates.retries()]
         try:
             order = self._wake.get(timeout=max(0.05, min([self._duty.poll, *retries])))
             while order is None and not self._stop.is_set():
@@ -316,7 +316,7 @@ class Agent:
                 self._states[order.name] = replace(state, stopped=True, running=None, restored=False)
                 if state.running is not None:
                     self._engines.unload(order.name)
-                    self._candidates.forget(order.name)
+                    self.candidates.forget(order.name)
             else:
                 self._states[order.name] = replace(state, stopped=False, failure=None, restored=False)
                 self._look(order.name)
@@ -380,7 +380,7 @@ class Agent:
     def _adopt(self, name: str, trusted: TrustedChannel, body: bytes, pointed: Pointed) -> State:
         """A candidate that has become the stable release is served from where it is."""
         state = self._states[name]
-        pulled = self._candidates.adopt(name, trusted.binding, state.releases)
+        pulled = self.candidates.adopt(name, trusted.binding, state.releases)
         if pulled is not None:
             self._pulled[name] = pulled
             state = self._states[name] = replace(state, running=pointed, failure=None)
@@ -395,7 +395,7 @@ class Agent:
             beside = trusted.beside(arm)
             return pull(beside, body, self._registry.read, self._store, self._backend_of, self._secrets)
 
-        ended = self._candidates.follow(name, trusted.binding, self._states[name].releases, pulled)
+        ended = self.candidates.follow(name, trusted.binding, self._states[name].releases, pulled)
         if ended is not None:
             self.swaps[name, f"candidate-{ended}"] += 1
 

@@ -169,6 +169,11 @@ class Candidates:
         state = self._states.get(name)
         return state.running if state is not None else None
 
+    def generations(self) -> dict[tuple[str, str], int]:
+        """Engine and channel of every candidate that is loaded -> its generation. Any thread may ask."""
+        states = tuple(self._states.items())
+        return {(name, state.running.channel): state.generation for name, state in states if state.running}
+
     def describe(self, name: str) -> dict[str, Any] | None:
         """The candidate of an engine, as a JSON object; None: there is none."""
         state = self._states.get(name)

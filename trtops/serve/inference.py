@@ -250,7 +250,8 @@ class Inference:
             log.info("refused: %s", fault.message, extra={**about, "ms": round(seconds * 1e3, 3)})
         meter.in_flight -= 1
         meter.failed(fault.reason, seconds)
-        meter.answered(fault.status, seconds, outcome.channel if outcome is not None else STABLE)
+        channel, generation = (outcome.channel, outcome.generation) if outcome is not None else (STABLE, 0)
+        meter.answered(fault.status, seconds, channel, generation)
         if self._tracer is not None:
             self._tracer.answered(caller, engine, seconds, outcome, fault)
         caller.refuse(fault)

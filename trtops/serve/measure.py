@@ -30,6 +30,7 @@ ROWS: tuple[float, ...] = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 
 OK = 200
 STABLE = "stable"
+_CANDIDATES = 4
 _RECENT = 1024
 
 
@@ -110,7 +111,8 @@ class EngineMeter:
         rejected: reason -> requests.
         batches: rows -> executions.
         recent: good answers that are not in the histograms yet.
-        beside: channel of a candidate -> as ``duration``, which does not count its answers.
+        beside: channel of a candidate -> generation -> as ``duration``, which does not count its answers. What one
+            candidate did tells nothing of the next one in its channel.
     """
 
     in_flight: int = 0
@@ -125,21 +127,29 @@ class EngineMeter:
     rejected: dict[str, int] = field(default_factory=dict)
     batches: dict[int, BatchMeter] = field(default_factory=dict)
     recent: list[tuple[float, float, int, int, float]] = field(default_factory=list)
-    beside: dict[str, dict[int, Histogram]] = field(default_factory=dict)
+    beside: dict[str, dict[int, dict[int, Histogram]]] = field(default_factory=dict)
 
-    def answered(self, status: int, seconds: float, channel: str = STABLE) -> None:
+    def answered(self, status: int, seconds: float, channel: str = STABLE, generation: int = 0) -> None:
         """Count an answer."""
-        durations = self.duration if channel == STABLE else self.beside.setdefault(channel, {})
+        durations = self.duration if channel == STABLE else self._of(channel, generation)
         histogram = durations.get(status)
         if histogram is None:
             histogram = durations[status] = Histogram(SECONDS)
         histogram.observe(seconds)
 
+    def _of(self, channel: str, generation: int) -> dict[int, Histogram]:
+        """Of one candidate; the last few of a channel are kept."""
+        candidates = self.beside.setdefault(channel, {})
+        found = candidates.setdefault(generation, {})
+        while len(candidates) > _CANDIDATES:
+            del candidates[min(candidates)]
+        return found
+
     def succeeded(self, outcome: Outcome, rows: int, seconds: float, now_ms: int) -> None:
         """Count a good answer and its work."""
         self.last = now_ms
         if outcome.channel != STABLE:
-            self.answered(OK, seconds, outcome.channel)
+            self.answered(OK, seconds, outcome.channel, outcome.generation)
             seconds = math.nan
         self.recent.append((outcome.queue_us, outcome.compute_us, outcome.batch or rows, rows, seconds))
         if len(self.recent) >= _RECENT:
@@ -178,10 +188,11 @@ class EngineMeter:
         self.failed_seconds += other.failed_seconds
         for status, histogram in other.duration.items():
             self.duration.setdefault(status, Histogram(SECONDS)).add(histogram)
-        for channel, durations in other.beside.items():
-            mine = self.beside.setdefault(channel, {})
-            for status, histogram in durations.items():
-                mine.setdefault(status, Histogram(SECONDS)).add(histogram)
+        for channel, candidates in other.beside.items():
+            for generation, durations in candidates.items():
+                mine = self._of(channel, generation)
+                for status, histogram in durations.items():
+                    mine.setdefault(status, Histogram(SECONDS)).add(histogram)
         for one, more in ((self.queue, other.queue), (self.compute, other.compute), (self.batch, other.batch)):
             one.add(more)
         for reason, count in other.rejected.items():

@@ -51,6 +51,7 @@ class Exposition:
         self._swaps = swaps
         self._executor = executor
         self.front_ends: Processes | None = None
+        self.candidates: Callable[[], Mapping[tuple[str, str], int]] = dict
         self.more: list[Callable[[], Iterable[Metric]]] = []
         self._registry = CollectorRegistry()
         self._registry.register(self)
@@ -84,8 +85,12 @@ class Exposition:
             labels=["engine", "channel", "code"],
             unit="seconds",
         )
+        running = self.candidates()
         for name, meter in self._meters.engines.items():
-            for channel, durations in {STABLE: meter.duration, **meter.beside}.items():
+            found = {STABLE: meter.duration}
+            for channel, candidates in meter.beside.items():
+                found[channel] = candidates.get(running.get((name, channel), 0), {})
+            for channel, durations in found.items():
                 for status, histogram in sorted(durations.items()):
                     total.add_metric([name, channel, str(status)], histogram.cumulative(), histogram.sum)
         yield total

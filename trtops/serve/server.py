@@ -243,6 +243,7 @@ async def _serve(settings: ServeSettings, home: Home, agent: Agent, meter: Execu
         settings=told,
     )
     server.exposition.more.append(partial(channel_metrics, agent.channels))
+    server.exposition.candidates = agent.candidates.generations
     if home.supervisor is not None:
         server.exposition.more.append(partial(fleet_metrics, home.supervisor))
         agent.parts["workers"] = home.supervisor.overview

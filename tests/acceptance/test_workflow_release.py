@@ -102,6 +102,7 @@ class Team:
             "vars.TRTOPS_REGISTRY": self.registry,
             "vars.TRTOPS_STORE": str(self.store),
             "inputs.engine": "first",
+            "github.sha": "HEAD",
             "secrets.TRTOPS_BUILDER_KEY": self.pem("builder"),
             "secrets.TRTOPS_RELEASE_KEY": self.pem("release"),
             "secrets.TRTOPS_CHANNEL_KEY": self.pem("channel"),

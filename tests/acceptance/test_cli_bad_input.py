@@ -224,6 +224,10 @@ def test_one_port_for_two(shipped: Repository, ports: tuple[str, ...], says: str
     shipped.call("serve", "tiny", *ports).says(2, says, "give each a port of its own")
 
 
+def test_a_nacos_where_the_registry_is_a_folder(repo: Repository) -> None:
+    repo.call("registry", "init", "nacos").says(2, "the registry here is a folder", "TRTOPS_REGISTRY=nacos+tls://")
+
+
 def test_infer_where_nobody_listens(repo: Repository) -> None:
     repo.call("infer", "tiny", "--url", "http://127.0.0.1:9").says(2, "cannot talk to the server", "trtops serve")
     repo.call("infer", "tiny", "--url", "ftp:x").says(2, "'ftp:x' is no address of a server", "http://host:port")

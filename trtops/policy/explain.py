@@ -6,7 +6,7 @@ import textwrap
 from typing import TYPE_CHECKING
 
 from trtops.errors import Location
-from trtops.policy.governance import unknown_rule
+from trtops.policy.governance import ENFORCEMENT_FILE, unknown_rule
 from trtops.policy.syntax import parse
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ def _lines(policies: PolicySet, rule: Rule, today: dt.date) -> Iterator[str]:
         if names:
             yield from _labelled(label, ", ".join(names))
     yield ""
-    yield "how strictly it holds:"
+    yield f"how strictly it holds, by {ENFORCEMENT_FILE}:"
     for environment in policies.enforcement.environments:
         level, source = policies.enforcement.level_of(rule.id, metadata.level, environment)
         yield f"  {environment:<12} {level:<9} (from {source})"

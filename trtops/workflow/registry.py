@@ -134,6 +134,12 @@ def setup_of(workspace: Workspace) -> Setup:
     from trtops.registry.nacos.setup import Setup
 
     resolved = workspace.resolved
+    if resolved.registry.startswith("file:"):
+        raise InputError(
+            "the registry here is a folder, no Nacos",
+            where=resolved.sources["registry"],
+            fix="name one: TRTOPS_REGISTRY=nacos+tls://HOST:PORT, or `registry` in trtops.toml",
+        )
     place = nacos_place(resolved)
     user = resolved.settings.nacos_user
     if user is None:

@@ -235,6 +235,6 @@ def test_a_service_runs_the_candidate_and_its_metrics_promote_it(shipped: Reposi
         shipped.call("status", "--service", control).says(0, "in step", promoted["running"]["device"])
         shipped.call("status", "--env", "dev", "--service", control).says(2, "is of the environment local, not of dev")
         shipped.call("status", "--service", server.url).says(2, "control port")
-        shipped.call("status", "other", "--service", control).says(0, "nothing is released yet")
+        shipped.call("status", "other", "--service", control).says(2, "other is not released")
         assert server.stop() == 0
     shipped.call("status", "--service", control).says(2, "cannot talk to the server", "is it running?")

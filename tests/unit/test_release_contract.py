@@ -8,7 +8,7 @@ import pytest
 
 from tests.support.releases import X, Y, sidecar
 from trtops.errors import InputError
-from trtops.release.contract import accepts, breaking_changes, contract_of, missing_major
+from trtops.release.contract import accepts, breaking_changes, contract_of
 from trtops.release.documents import Contract
 
 if TYPE_CHECKING:
@@ -51,8 +51,6 @@ def test_targets_that_differ_are_named() -> None:
 def test_what_breaks_clients(new: Contract, words: str) -> None:
     (found,) = breaking_changes(_contract(), new)
     assert words in found
-    assert missing_major(_contract(), new) == (found,)
-    assert missing_major(_contract(), new.model_copy(update={"version": "2.0.0"})) == ()
 
 
 @pytest.mark.parametrize(

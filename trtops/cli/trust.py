@@ -65,15 +65,28 @@ def init(
 
 
 @guarded
-def show(environment: EnvironmentOption = None, json: JsonOption = False) -> int:
+def show(
+    file: Annotated[
+        Path | None, typer.Argument(metavar="[FILE]", help="A version that waits: what it changes, before you sign it.")
+    ] = None,
+    environment: EnvironmentOption = None,
+    json: JsonOption = False,
+) -> int:
     """Show the trusted keys by role.
 
     Which of them are here, how many have to sign, what was revoked, and which version the registry has.
     """
     from trtops.report import jsonout
     from trtops.workflow.trust import show as run
+    from trtops.workflow.trust import waiting
 
     with workspace({"environment": environment}, quiet=True) as here:
+        if file is not None:
+            done = waiting(here, file)
+            say(f"root version {done.root.version}; version {here.keys.root().version} is trusted here\n")
+            _show_changes(done)
+            say(f"{done.problem}\n" if done.problem else f"enough have signed: trtops trust publish {file}\n")
+            return 0
         found, now = run(here), here.now()
     if json:
         say(jsonout.trust(found.root, found.held, found.newest))
@@ -152,6 +165,11 @@ def set_(
     return 0 if done.problem is None else 2
 
 
+def _show_changes(done: Turned) -> None:
+    for change in done.changes or ("changes nothing",):
+        say(f"  {change}\n")
+
+
 @guarded
 def sign(
     what: Annotated[str, typer.Argument(metavar="FILE|RELEASE", help="A root that waits, or ENGINE@sha256:…")],
@@ -179,6 +197,7 @@ def sign(
             return 0
         done = sign_root(here, Path(what), signer)
         say(f"signed root version {done.root.version} by {signer.key_id[:12]}\n")
+        _show_changes(done)
         say(f"{done.problem}\n" if done.problem else f"enough have signed: trtops trust publish {what}\n")
     return 0
 

@@ -47,11 +47,6 @@ def breaking_changes(old: Contract, new: Contract) -> tuple[str, ...]:
     return tuple(broken)
 
 
-def missing_major(old: Contract, new: Contract) -> tuple[str, ...]:
-    """The breaking changes that lack a new major version; empty if the version says so or nothing breaks."""
-    return () if _parts(new.version)[0] > _parts(old.version)[0] else breaking_changes(old, new)
-
-
 def accepts(wanted: str, version: str) -> bool:
     """Tell whether an interface version serves clients of another: same major, and not older.
 

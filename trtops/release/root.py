@@ -6,6 +6,7 @@ the versions that the registry has, each signed by the one before (:mod:`trtops.
 
 from __future__ import annotations
 
+import datetime as dt
 from typing import Annotated, Literal
 
 from pydantic import Field, StringConstraints, model_validator
@@ -127,3 +128,30 @@ def root_of(keys: dict[Role, PublicKey]) -> Root:
         keys={key.key_id: key for key in keys.values()},
         roles={role: RoleKeys(keys=(key.key_id,)) for role, key in keys.items()},
     )
+
+
+def changes(old: Root, new: Root) -> tuple[str, ...]:
+    """What a version of the root changes of another, in words, for who is to sign it. Pure."""
+    said: list[str] = []
+    for role in sorted(old.roles.keys() | new.roles.keys()):
+        (before, was), (after, now) = old.members(role), new.members(role)
+        gone = {key.key_id for key in before} - {key.key_id for key in after}
+        come = {key.key_id for key in after} - {key.key_id for key in before}
+        said += [f"{role}: no longer trusts {key_id[:12]}" for key_id in sorted(gone)]
+        said += [f"{role}: trusts {key_id[:12]}" for key_id in sorted(come)]
+        if was != now and before and after:
+            said.append(f"{role}: takes {now} of {len(after)} keys, not {was}")
+    said += [f"revokes {key_id[:12]} for ever" for key_id in sorted(new.revoked.keys() - old.revoked.keys())]
+    said += [f"forgets that {key_id[:12]} was revoked" for key_id in sorted(old.revoked.keys() - new.revoked.keys())]
+    said += [
+        f"tier {tier}: changes"
+        for tier in sorted(old.tiers.keys() | new.tiers.keys())
+        if old.tiers.get(tier) != new.tiers.get(tier)
+    ]
+    if old.expires != new.expires:
+        said.append("never expires" if new.expires is None else f"expires at {_day(new.expires)}")
+    return tuple(said)
+
+
+def _day(seconds: int) -> str:
+    return dt.datetime.fromtimestamp(seconds, tz=dt.timezone.utc).strftime("%Y-%m-%d %H:%M UTC")

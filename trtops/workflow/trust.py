@@ -38,11 +38,13 @@ class Turned:
         root: the version.
         path: where its signed form is.
         problem: why it does not count yet; None: it is published and trusted here.
+        changes: what it changes of the root that this home trusts, in words.
     """
 
     root: Root
     path: Path
     problem: str | None = None
+    changes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -179,14 +181,30 @@ def sign_root(workspace: Workspace, path: Path, signer: Signer) -> Turned:
         StorageError, TrustError: it cannot be read or written, or holds no root.
     """
     from trtops.release.envelope import cosign, read_unverified
-    from trtops.release.root import Root
+    from trtops.release.root import Root, changes
     from trtops.store import write_durably
 
     body = _read(path)
     root = read_unverified(body, Root, where=str(path)).value
+    present = workspace.keys.root()
     body = cosign(body, [signer])
     write_durably(path, [body])
-    return Turned(root, path, _problem(workspace.keys.root(), root, body))
+    return Turned(root, path, _problem(present, root, body), changes(present, root))
+
+
+def waiting(workspace: Workspace, path: Path) -> Turned:
+    """What a version of the root that waits for signatures says and changes, before anybody signs it.
+
+    Raises:
+        as :func:`sign_root`.
+    """
+    from trtops.release.envelope import read_unverified
+    from trtops.release.root import Root, changes
+
+    body = _read(path)
+    root = read_unverified(body, Root, where=str(path)).value
+    present = workspace.keys.root()
+    return Turned(root, path, _problem(present, root, body), changes(present, root))
 
 
 def publish(workspace: Workspace, path: Path | None = None) -> tuple[Root, ...]:

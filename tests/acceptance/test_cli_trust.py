@@ -74,6 +74,21 @@ def test_a_stolen_key_is_revoked_and_the_same_is_released_again(trusted: Reposit
     trusted.call("trust", "revoke", stolen[:12]).says(2, "no trusted key starts with")
 
 
+def test_what_a_stolen_key_signed_is_replaced_and_no_candidate_runs_beside_it(trusted: Repository) -> None:
+    runtime = trusted.engine / "runtime.yaml"
+    runtime.write_text(
+        f"{runtime.read_text('utf-8')}rollout: {{steps: [{{weight: 20}}, {{pause: manual}}]}}\n", "utf-8"
+    )
+    trusted.call("trust", "revoke", _key(trusted, "release")[:12]).says(0)
+    _change(trusted)
+    trusted.call("ship", "tiny").says(0, "generation 2 signed and published")
+    (binding, *_) = json.loads(trusted.call("history", "tiny", "--json").says(0).out)["bindings"]
+    assert binding["weights"] == {"stable": 100}
+    trusted.call("verify-release", "tiny").says(0)
+    trusted.edit("max_size: 500", "max_size: 499")
+    trusted.call("ship", "tiny").says(0, "runs beside the stable release")
+
+
 def test_services_follow_the_root_and_keep_serving(trusted: Repository) -> None:
     """A channel key is stolen while a service runs: it goes on, follows the root, and takes the next release."""
     with trusted.serve("tiny") as server:

@@ -180,7 +180,8 @@ def _decided(
     present = head.binding.bound if head.binding is not None else None
     if present is not None:
         check_admitted(present.rejected, bundle.engine_release, wanted)
-    return wanted, released(present, wanted, bundle.rollout, now)
+    stands = head.binding is None or whole(registry, root, head.binding)  # else no service takes it: it is replaced
+    return wanted, released(present, wanted, bundle.rollout if stands else None, now)
 
 
 def _told(reason: str, bound: Bound) -> str:
@@ -189,8 +190,8 @@ def _told(reason: str, bound: Bound) -> str:
 
 
 def _published(binding: Binding, wanted: Pair, *, new: bool) -> Published:
-    open_here = candidate_of(binding) == wanted
-    return Published(binding.generation, wanted.engine_release, wanted.config_release, new, open_here)
+    beside = candidate_of(binding) == wanted
+    return Published(binding.generation, wanted.engine_release, wanted.config_release, new, beside)
 
 
 def rollback(
@@ -333,8 +334,7 @@ def _head(registry: Documents, root: Root, channel: Channel) -> _Head:
     if raw is not None:
         with suppress(Revoked):  # key compromise: an attacker's pointer, or an honest one that nobody takes any more
             return _Head(raw, read_binding(raw, root, channel, name))
-    # Deleted pointer: starting again at generation 1 would be refused by every service that has seen more. (Two first
-    # releases of a channel at once look the same: the winner's is then generation 2, which harms nobody.)
+    # Deleted pointer: to start again at generation 1 would be refused by every service that has seen more.
     found = []
     for document, body in bodies(registry, layout.bindings(channel)):
         with suppress(Revoked):

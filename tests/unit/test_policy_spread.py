@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import datetime as dt
 import gc
+import gc
 import os
 import signal
+import weakref
 from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
@@ -158,3 +160,16 @@ def test_nonsense_about_one_document_of_many_is_undecided_and_names_it(
         gate = Gate(policies, engine, "local", dt.date(2026, 2, 1))
         with pytest.raises(Undecided, match=r"spec.nonsense: a finding is no object \(judging engine-131\)"):
             gate.judge_all("spec", subjects)
+
+
+def test_an_engine_that_nobody_holds_is_freed_at_once_by_its_thread(tmp_path: Path) -> None:
+    """regorus' engines may be dropped by the thread that made them only: not by a collector, wherever that runs."""
+    engine = EmbeddedEngine(load_policies(repository(tmp_path)))
+    engine.evaluate("spec", DOCUMENTS[:1])
+    gone = weakref.ref(engine)
+    gc.disable()
+    try:
+        del engine
+        assert gone() is None
+    finally:
+        gc.enable()

@@ -35,7 +35,8 @@ class EmbeddedEngine:
         """Keep the policies; they are compiled when their stage is first asked."""
         self._policies = policies
         self._stages: dict[Stage, Any] = {}
-        self._evaluators = Evaluators(self._program)
+        # Holds nothing of this object: without a cycle the thread that made regorus' engines frees them, as it has to.
+        self._evaluators = Evaluators(partial(_program, policies))
 
     def __repr__(self) -> str:
         """Show what is compiled."""
@@ -118,7 +119,7 @@ class EmbeddedEngine:
 
         engine = regorus.Engine()
         try:
-            for path, text in self._modules(stage):
+            for path, text in _modules(self._policies, stage):
                 engine.add_policy(path, text)
             engine.add_data_json(json.dumps(dict(self._policies.data), allow_nan=False))
         except (RuntimeError, ValueError) as error:
@@ -126,18 +127,20 @@ class EmbeddedEngine:
         self._stages[stage] = engine
         return engine
 
-    def _modules(self, stage: Stage) -> list[tuple[str, str]]:
-        modules = [(module.file.path, module.expanded()) for module in parsed(self._policies, stage)]
-        return [*modules, (_QUESTION, question({stage: self._policies.of_stage(stage)}))]
-
-    def _program(self, rule: str) -> dict[str, Any]:
-        stage = cast("Stage", rule.removeprefix(_GATE))
-        return {"modules": self._modules(stage), "data": dict(self._policies.data)}
-
     def close(self) -> None:
         """Forget what is compiled, and stop what was started."""
         self._stages.clear()
         self._evaluators.close()
+
+
+def _modules(policies: PolicySet, stage: Stage) -> list[tuple[str, str]]:
+    modules = [(module.file.path, module.expanded()) for module in parsed(policies, stage)]
+    return [*modules, (_QUESTION, question({stage: policies.of_stage(stage)}))]
+
+
+def _program(policies: PolicySet, rule: str) -> dict[str, Any]:
+    stage = cast("Stage", rule.removeprefix(_GATE))
+    return {"modules": _modules(policies, stage), "data": dict(policies.data)}
 
 
 def _json(document: Mapping[str, Any]) -> str:

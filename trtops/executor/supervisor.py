@@ -45,6 +45,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+_PATIENCE = 10.0
+"""Seconds that killed workers have to be gone."""
+
 T = TypeVar("T")
 
 _TICK: Final = 0.25
@@ -246,7 +249,10 @@ class Supervisor:
                 log.warning("workers did not end within %g s", drain)
                 with contextlib.suppress(Unavailable):
                     self._ask(self._crew.kill_all)
-            self._thread.join()
+            self._thread.join(_PATIENCE)
+            if self._thread.is_alive():  # a process in a driver's uninterruptible sleep dies with this one, or never
+                log.error("a worker cannot be ended: it is left behind")
+                return
         with self._ringing:
             if self._wake >= 0:
                 os.close(self._wake)

@@ -32,55 +32,24 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
+from fake_engine import opening
 from printing import emit, machine, table
 
-from trtops.backend.fake import FORMAT, FakeBackend
-from trtops.backend.port import Sidecar
-from trtops.digest import Digest, canonical
 from trtops.errors import DeadlineExceeded, Overloaded, Retryable, TrtopsError, Unavailable
-from trtops.executor.port import Opening, Request
+from trtops.executor.port import Request
 from trtops.executor.remote import RemoteEngines
 from trtops.executor.supervisor import Supervisor
 from trtops.executor.unit import Pace
-from trtops.spec.engine import Batching, Target
-from trtops.tensor import TensorInfo
+from trtops.spec.engine import Batching
 
 if TYPE_CHECKING:
     from trtops.executor.port import Outcome
 
-_X = TensorInfo(name="x", dtype="float32", shape=("n", 64))
-_Y = TensorInfo(name="y", dtype="float32", shape=("n", 1))
 _ROWS = 2
 _LOST = 20.0
 """Seconds after which a request without an answer counts as lost."""
 _GROWTH = 1.1
 _WHO = "supervisor", "workers"
-
-
-def opening(folder: Path, generation: int) -> Opening:
-    """An engine of the fake backend as a file; its outputs tell the generation."""
-    backend = FakeBackend()
-    path = folder / "engine.json"
-    if not path.exists():
-        tensors = {"inputs": [_X.model_dump(mode="json")], "outputs": [_Y.model_dump(mode="json")]}
-        path.write_bytes(canonical({**tensors, "precision": "fp32"}))
-    digest = Digest.of_file(path)
-    sidecar = Sidecar(
-        backend="fake",
-        backend_version="1.0.0",
-        target=Target(backend="fake"),
-        device=backend.device(),
-        plan=digest,
-        model=digest,
-        artifact=digest,
-        size_bytes=path.stat().st_size,
-        inputs=(_X,),
-        outputs=(_Y,),
-        profiles=(),
-        format=FORMAT,
-        extra={"fake": json.dumps({"wrong_by": generation, "cost_us": 300})},
-    )
-    return Opening(path, sidecar, backend.load)
 
 
 def load(supervisor: Supervisor, folder: Path, name: str, generation: int) -> None:
@@ -93,7 +62,7 @@ def load(supervisor: Supervisor, folder: Path, name: str, generation: int) -> No
         backend="fake",
         batching=Batching(max_batch=16),
         instances=1,
-        open_session=opening(folder, generation),
+        open_session=opening(folder, wrong_by=generation, cost_us=300),
     )
 
 

@@ -30,51 +30,25 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from fake_engine import opening
 from printing import arguments, emit, machine, spread, table
 
 import trtops.executor.hosting  # noqa: F401 - what is imported before the nursery is in memory once
-from trtops.backend.fake import FORMAT, FakeBackend
-from trtops.backend.port import Sidecar
-from trtops.digest import Digest, canonical
 from trtops.errors import TrtopsError
 from trtops.executor.nursery import Nursery
-from trtops.executor.port import Opening
 from trtops.executor.remote import RemoteEngines
 from trtops.executor.supervisor import Supervisor
 from trtops.executor.unit import Pace
-from trtops.spec.engine import Batching, Target
-from trtops.tensor import TensorInfo
+from trtops.spec.engine import Batching
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-_X = TensorInfo(name="x", dtype="float32", shape=("n", 64))
-_Y = TensorInfo(name="y", dtype="float32", shape=("n", 1))
 _PROCESSES = 4
 
 
 def load(supervisor: Supervisor, folder: Path, generation: int, load_seconds: float = 0.0) -> None:
     """Load a generation and wait until it serves."""
-    path = folder / "engine.json"
-    if not path.exists():
-        tensors = {"inputs": [_X.model_dump(mode="json")], "outputs": [_Y.model_dump(mode="json")]}
-        path.write_bytes(canonical({**tensors, "precision": "fp32"}))
-    backend, digest = FakeBackend(), Digest.of_file(path)
-    sidecar = Sidecar(
-        backend="fake",
-        backend_version="1.0.0",
-        target=Target(backend="fake"),
-        device=backend.device(),
-        plan=digest,
-        model=digest,
-        artifact=digest,
-        size_bytes=path.stat().st_size,
-        inputs=(_X,),
-        outputs=(_Y,),
-        profiles=(),
-        format=FORMAT,
-        extra={"fake": json.dumps({"cost_us": 1000, "load_seconds": load_seconds})},
-    )
     supervisor.load(
         "e",
         generation=generation,
@@ -83,7 +57,7 @@ def load(supervisor: Supervisor, folder: Path, generation: int, load_seconds: fl
         backend="fake",
         batching=Batching(max_batch=64),
         instances=1,
-        open_session=Opening(path, sidecar, backend.load),
+        open_session=opening(folder, cost_us=1000, load_seconds=load_seconds),
     )
 
 

@@ -12,6 +12,7 @@ from importlib import metadata
 from typing import TYPE_CHECKING, Any, cast
 
 from trtops.errors import Undecided
+from trtops.policy.native import NativeEngine
 from trtops.policy.port import DECISION, question
 from trtops.policy.spread import Evaluators, processes_for, usable_cores
 from trtops.policy.syntax import RegorusPanic, from_regorus, panics, parsed
@@ -34,8 +35,7 @@ class EmbeddedEngine:
     def __init__(self, policies: PolicySet) -> None:
         """Keep the policies; they are compiled when their stage is first asked."""
         self._policies = policies
-        self._stages: dict[Stage, Any] = {}
-        # Holds nothing of this object: without a cycle the thread that made regorus' engines frees them, as it has to.
+        self._stages: dict[Stage, NativeEngine] = {}
         self._evaluators = Evaluators(partial(_program, policies))
 
     def __repr__(self) -> str:
@@ -89,7 +89,7 @@ class EmbeddedEngine:
         try:
             with panics():
                 engine.set_input_json(document)
-                return str(engine.eval_rule_as_json(path))
+                return engine.eval_rule_as_json(path)
         except RuntimeError as error:
             raise from_regorus(error, files, "the rule could not be evaluated") from None
         except RegorusPanic:
@@ -112,12 +112,11 @@ class EmbeddedEngine:
             return False
         return False
 
-    def _compiled(self, stage: Stage, files: Mapping[str, PolicyFile]) -> Any:  # noqa: ANN401 - an untyped package's class
-        if stage in self._stages:
-            return self._stages[stage]
-        import regorus
-
-        engine = regorus.Engine()
+    def _compiled(self, stage: Stage, files: Mapping[str, PolicyFile]) -> NativeEngine:
+        known = self._stages.get(stage)
+        if known is not None and known.usable:
+            return known
+        engine = NativeEngine()
         try:
             for path, text in _modules(self._policies, stage):
                 engine.add_policy(path, text)

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from trtops.errors import Location, Undecided
+from trtops.policy.native import NativeEngine
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -161,9 +162,7 @@ def parse(files: Sequence[PolicyFile]) -> list[Module]:
     Raises:
         Undecided: a file is no Rego v1; names its line.
     """
-    import regorus
-
-    engine = regorus.Engine()
+    engine = NativeEngine()
     for file in files:
         too_deep = _too_deep(file.text)
         if too_deep:

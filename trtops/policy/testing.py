@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from trtops.errors import Undecided
+from trtops.policy.native import NativeEngine
 from trtops.policy.syntax import Module, RegorusPanic, from_regorus, panics, parse, rule_of
 
 if TYPE_CHECKING:
@@ -129,17 +130,15 @@ def run_embedded(policies: PolicySet, *, only: Collection[str] | None = None) ->
     Raises:
         Undecided: a file is no Rego v1, or a rule is unknown.
     """
-    import regorus
-
     units = _units(policies, only)
     tests = [unit.test for unit in units if unit.test is not None]
     files = {file.path: file for file in (*policies.libraries, *(unit.file for unit in units), *tests)}
     modules = parse(list(files.values()))
-    engine = regorus.Engine()
+    engine = NativeEngine()
     for module in modules:
         engine.add_policy(module.file.path, module.expanded())
     engine.add_data_json(json.dumps(dict(policies.data), allow_nan=False))
-    engine.set_enable_coverage(True)
+    engine.enable_coverage()
     cases = list(_missing(units))
     tested = {test.path for test in tests}
     for module in modules:
@@ -156,7 +155,7 @@ def _coverage(unit: _Unit, hit: set[int], missed: set[int]) -> Coverage:
     return Coverage(unit.rule, unit.file.label, len(hit | missed), left)
 
 
-def _run_module(engine: Any, module: Module, files: Mapping[str, PolicyFile]) -> list[Case]:  # noqa: ANN401 - an untyped package's class
+def _run_module(engine: NativeEngine, module: Module, files: Mapping[str, PolicyFile]) -> list[Case]:
     rule = rule_of(module.file)
     heads = {head.name: head for head in module.heads if _TEST.fullmatch(head.name)}
     if not heads:
@@ -164,7 +163,7 @@ def _run_module(engine: Any, module: Module, files: Mapping[str, PolicyFile]) ->
     return [_run(engine, module, name, module.at(head.offset), files) for name, head in heads.items()]
 
 
-def _run(engine: Any, module: Module, name: str, where: Location, files: Mapping[str, PolicyFile]) -> Case:  # noqa: ANN401 - an untyped package's class
+def _run(engine: NativeEngine, module: Module, name: str, where: Location, files: Mapping[str, PolicyFile]) -> Case:
     rule = rule_of(module.file)
     if name.startswith("todo_"):
         return Case(rule, name, "failed", where, "it is marked as to be done")

@@ -1,0 +1,61 @@
+"""An executor behind a server on shared memory, and what it holds."""
+
+from __future__ import annotations
+
+import gc
+import os
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tests.support.executors import LONG, Session, batching
+from trtops.executor.attach import Attachment
+from trtops.executor.executor import Executor
+from trtops.transport.client import Client
+from trtops.transport.server import Limits, Server
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+class Stack:
+    """An executor with one engine, and its server."""
+
+    def __init__(self, path: Path, **limits: Any) -> None:
+        self.path = path
+        self.session = Session()
+        self.executor = Executor()
+        self.executor.load(
+            "e",
+            generation=3,
+            version="1.0.0",
+            digest="sha256:" + "0" * 64,
+            backend="fake",
+            batching=batching(queue={"timeout": "20s"}),
+            instances=1,
+            open_session=lambda: self.session,
+        )
+        self.server = Server(path, Attachment(self.executor), limits=Limits(**limits))
+
+    def client(self, **options: Any) -> Client:
+        return Client(self.path, **{"slots": 4, "input_bytes": 4096, "output_bytes": 4096, **options})
+
+    def close(self) -> None:
+        self.session.gate.set()
+        self.server.close()
+        self.executor.close(drain=5)
+
+
+def until(condition: Callable[[], bool], what: str) -> None:
+    """Look until it is so. The server tells nobody when it reclaimed a client, so a test has to look."""
+    end = time.monotonic() + LONG
+    while not condition():
+        assert time.monotonic() < end, f"never: {what}"
+        time.sleep(0.002)
+
+
+def held() -> tuple[int, int]:
+    """Descriptors of this process, and mapped segments."""
+    gc.collect()
+    maps = Path("/proc/self/maps").read_text()
+    return len(os.listdir("/proc/self/fd")), maps.count("memfd:trtops-slots")  # noqa: PTH208 - the directory changes

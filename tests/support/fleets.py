@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections import Counter
+from pathlib import Path
 from threading import Event, Thread
 from typing import TYPE_CHECKING, Any
 
@@ -13,17 +14,18 @@ import numpy as np
 from trtops.backend.fake import FakeBackend, _Artifact
 from trtops.backend.port import Sidecar
 from trtops.digest import Digest
-from trtops.errors import TrtopsError
+from trtops.errors import Retryable, TrtopsError, Unavailable
 from trtops.executor.port import Opening, Tolerance
+from trtops.executor.unit import Pace
 from trtops.spec.engine import Batching, Memory, Target
 from trtops.tensor import TensorInfo
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
-    from pathlib import Path
 
     from typing_extensions import Self
 
+    from trtops.executor.overview import UnitStatus
     from trtops.executor.remote import RemoteEngines
     from trtops.executor.supervisor import Supervisor
 
@@ -32,6 +34,8 @@ Y = TensorInfo(name="y", dtype="float32", shape=("n", 1))
 ONES = {"x": np.ones((2, 4), np.float32)}
 """Answered with 4.0 twice."""
 LONG = 60.0
+QUICK = Pace(linger=0.1, settle=None, silence=20.0, run=20.0)
+STRICT = Tolerance(1e-6, 1e-6)
 
 
 def opening(folder: Path, shadowing: Tolerance | None = None, **plays: Any) -> Opening:
@@ -149,3 +153,28 @@ class Callers:
 
 def share(answers: Mapping[int, int], generation: int) -> float:
     return answers.get(generation, 0) / max(1, sum(answers.values()))
+
+
+def unit(supervisor: Supervisor, name: str = "e", channel: str = "stable") -> UnitStatus:
+    found = [one for one in supervisor.units() if (one.name, one.channel) == (name, channel)]
+    return next((one for one in found if one.state != "draining"), found[0])
+
+
+def pid(supervisor: Supervisor, name: str = "e", channel: str = "stable") -> int:
+    number = unit(supervisor, name, channel).worker
+    return next(worker.pid for worker in supervisor.workers() if worker.number == number)
+
+
+def gone(number: int) -> bool:
+    try:
+        return Path(f"/proc/{number}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    except FileNotFoundError:
+        return True
+
+
+def generation_by_key(remote: RemoteEngines, key: str) -> int:
+    """The generation that answers a key; 0: it is told to come again."""
+    try:
+        return remote.infer("e", ONES, 2, key=key).generation
+    except (Unavailable, Retryable):
+        return 0

@@ -14,6 +14,8 @@ from trtops.tensor import TensorInfo
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from trtops.executor.executor import Executor
+
 X = (TensorInfo(name="x", dtype="float32", shape=("batch", 4)),)
 Y = (TensorInfo(name="y", dtype="float32", shape=("batch", 4)),)
 LONG = 60.0
@@ -117,3 +119,17 @@ def rows(*values: float, width: int = 4) -> Request:
 def batching(**changes: Any) -> Batching:
     """A section of the spec, as YAML would give it: durations with units."""
     return Batching.model_validate({"max_batch": 8, **changes})
+
+
+def load(executor: Executor, *sessions: Any, name: str = "e", generation: int = 1, **options: Any) -> None:
+    queue = list(sessions)
+    fields: dict[str, Any] = {
+        "version": "1.0.0",
+        "digest": "sha256:" + "0" * 64,
+        "backend": "fake",
+        "batching": options.pop("batching", batching()),
+        "instances": options.pop("instances", 1),
+        "open_session": lambda: queue.pop(0),
+        **options,
+    }
+    executor.load(name, generation=generation, **fields)

@@ -89,6 +89,44 @@ def test_what_a_stolen_key_signed_is_replaced_and_no_candidate_runs_beside_it(tr
     trusted.call("ship", "tiny").says(0, "runs beside the stable release")
 
 
+def test_a_pointer_of_a_stolen_key_stops_nothing_that_needs_only_others(trusted: Repository) -> None:
+    trusted.call("trust", "rotate", "channel").says(0)
+    _change(trusted)
+    trusted.edit("port: 8000", "port: 8123", file=trusted.engine / "runtime.yaml")
+    trusted.call("ship", "tiny").says(0, "generation 2 signed and published")
+    stolen = _key(trusted, "channel", 1)
+    trusted.call("trust", "revoke", stolen[:12]).says(0)
+    told = f"signed by key {stolen[:12]}, which was revoked"
+    trusted.call("config", "diff", "tiny", "local", "+local").says(2, told)  # what runs there, nobody can tell
+    trusted.call("config", "diff", "tiny", "local@1", "+local").says(0, told, "passed over", "server.port", "8123")
+    trusted.call("registry", "prune", "--yes", "--after", "0").says(0, told, "kept", "everything in local")
+    trusted.call("rollback", "tiny", "--reject", "wrong").says(2, "leave --reject out")
+    trusted.call("rollback", "tiny").says(0, told, "passed over", "generation 2 in local (rollback to generation 1)")
+    trusted.call("verify-release", "tiny").says(0, "2 generations")
+    trusted.call("history", "tiny").says(0)
+
+
+def test_a_release_of_a_stolen_key_is_passed_over(trusted: Repository) -> None:
+    trusted.call("trust", "rotate", "release").says(0)
+    _change(trusted)
+    trusted.call("ship", "tiny").says(0, "generation 2 signed and published")
+    stolen = _key(trusted, "release", 1)
+    trusted.edit("max_size: 500", "max_size: 499")
+    trusted.call("trust", "revoke", stolen[:12]).says(0)
+    trusted.call("ship", "tiny").says(0, "generation 3 signed and published")
+    told = f"signed by key {stolen[:12]}, which was revoked"
+    before = trusted.files()
+    trusted.call("registry", "prune", "--yes", "--after", "0").says(0, told, "what it names is kept")
+    assert [name for name in before if name not in trusted.files()] == []
+    trusted.call("registry", "prune", "--revoked").says(
+        0, told, "what it names may go", "kept for 24 h", "evidence/"
+    )
+    trusted.call("rollback", "tiny", "--to", "2").says(2, told)
+    trusted.call("rollback", "tiny").says(0, told, "passed over", "rollback to generation 1")
+    trusted.call("registry", "prune", "--yes", "--after", "0", "--revoked").says(0, "removed")
+    trusted.call("verify-release", "tiny").says(0)
+
+
 def test_services_follow_the_root_and_keep_serving(trusted: Repository) -> None:
     """A channel key is stolen while a service runs: it goes on, follows the root, and takes the next release."""
     with trusted.serve("tiny") as server:

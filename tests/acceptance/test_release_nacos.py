@@ -19,7 +19,8 @@ from trtops.registry.nacos.place import Place
 from trtops.registry.nacos.registry import NacosRegistry
 from trtops.release.fetch import fetch, fetch_proofs, history, status
 from trtops.release.keys import KeyStore
-from trtops.release.publish import move, publish, rollback
+from trtops.release.publish import move, publish
+from trtops.release.rollback import rollback
 from trtops.release.rollout import abort, advance
 from trtops.release.trust import TrustedChannel
 from trtops.spec.engine import RolloutPlan

@@ -26,8 +26,9 @@ from trtops.release.envelope import sign
 from trtops.release.fetch import fetch, history
 from trtops.release.keys import KeyRing, KeyStore, Signer
 from trtops.release.lineage import without_key
-from trtops.release.publish import publish, rollback
+from trtops.release.publish import publish
 from trtops.release.refresh import refresh_snapshot
+from trtops.release.rollback import rollback
 from trtops.release.root import ALL_ROLES, Role, root_of
 from trtops.release.trust import TrustedChannel
 from trtops.serve.snapshot import Snapshots

@@ -13,7 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from tests.support.releases import CHANNEL, NOW, digest, ring
 from tests.support.releases import bundle as made
 from trtops.errors import Denied, InputError
-from trtops.release.assemble import next_binding, rollback_binding, rollback_target
+from trtops.release.assemble import next_binding, rollback_binding, rollback_targets
 from trtops.release.documents import Binding
 from trtops.release.rollout import (
     Held,
@@ -181,9 +181,10 @@ class Rollouts(RuleBasedStateMachine):
     def rollback(self, to: int | None, reject: str | None) -> None:
         history = self.chain[::-1]
         try:
-            wanted, _ = rollback_target(history, to)
-            bad = candidate_of(self.present) or stable_of(self.present)
-            binding = rollback_binding(history, to, actor="k", now=self.now, marks=_own(bad, wanted), reject=reject)
+            target = rollback_targets(history, to)[0]
+            wanted, bad = target[0], candidate_of(self.present) or stable_of(self.present)
+            marks = _own(bad, wanted)
+            binding = rollback_binding(self.present, target, actor="k", now=self.now, marks=marks, reject=reject)
             check_admitted(binding.rejected, BY_DIGEST[wanted.engine_release], wanted)
         except (InputError, Denied):
             return

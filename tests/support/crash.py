@@ -21,7 +21,8 @@ from tests.support.crash_verbs import VERBS
 from tests.support.releases import CHANNEL, NOW, bundle, has_all, runtime
 from trtops.registry.file import FileRegistry
 from trtops.release.keys import KeyStore
-from trtops.release.publish import publish, refresh, rollback
+from trtops.release.publish import publish, refresh
+from trtops.release.rollback import rollback
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -79,7 +79,7 @@ def accuracy(*, passed: bool = True) -> Accuracy:
 
 def evidence(made: Sidecar, *, of: EngineSpec | None = None, **changes: Any) -> Evidence:
     fields: dict[str, Any] = {
-        "engine": "cls",
+        "engine": (of or spec()).name,
         "spec": (of or spec()).digest(),
         "model": made.model,
         "target": made.target,
@@ -138,7 +138,7 @@ def bundle(
     one = candidate(of=of, artifact=artifact, builder=keys.signer("builder").key_id)
     allowed = verdict("spec")
     release = engine_release(of, allowed, [one], skipped={}, commit="abc123", trtops="0.1.0", created=created)
-    settings = config_release("cls", environment, config or runtime(), created=created)
+    settings = config_release(of.name, environment, config or runtime(), created=created)
     return Bundle(release, settings, allowed, (one,), {})
 
 

@@ -29,6 +29,7 @@ from trtops.release.assemble import (
     provenance_of,
     refreshed_binding,
     rollback_binding,
+    rollback_targets,
     same_release,
 )
 from trtops.release.documents import Binding, Bound, Channel, EngineRelease
@@ -188,10 +189,14 @@ def test_weights_must_sum_to_100() -> None:
         Binding.model_validate(_move(None, "a").model_dump() | {"weights": {"stable": 60, "canary": 30}})
 
 
+def _rolled_back(chain: list[Binding], to: int | None, *, actor: str = "k", now: int = NOW) -> Binding:
+    return rollback_binding(chain[0], rollback_targets(chain, to)[0], actor=actor, now=now)
+
+
 def test_rollback_skips_what_binds_the_same() -> None:
     chain = _chain("a", "b")
     chain.insert(0, refreshed_binding(chain[0], actor="k", now=NOW, lifetime=60))
-    back = rollback_binding(chain, None, actor="me", now=NOW + 5)
+    back = _rolled_back(chain, None, actor="me", now=NOW + 5)
     assert (back.generation, back.engine_release, back.reason) == (4, digest("a"), "rollback to generation 1")
     assert (back.previous, back.actor, back.created) == (chain[0].digest(), "me", NOW + 5)
 
@@ -201,7 +206,7 @@ def test_rollback_to_a_generation_brings_back_all_that_it_bound() -> None:
         None, CHANNEL, Bound(engine_release=digest("a"), config_release=digest("c")), reason="r", actor="k", now=NOW
     )
     chain = [_move(_move(first, "b"), "c"), _move(first, "b"), first]
-    assert rollback_binding(chain, 1, actor="k", now=NOW).bound == first.bound
+    assert _rolled_back(chain, 1).bound == first.bound
 
 
 @pytest.mark.parametrize(
@@ -216,7 +221,7 @@ def test_rollback_to_a_generation_brings_back_all_that_it_bound() -> None:
 )
 def test_rollback_to_nowhere_is_refused(texts: tuple[str, ...], to: int | None, reason: str) -> None:
     with pytest.raises(InputError, match=reason):
-        rollback_binding(_chain(*texts), to, actor="k", now=NOW)
+        _rolled_back(_chain(*texts), to)
 
 
 @given(st.lists(st.sampled_from("abc"), min_size=1, max_size=8), st.data())
@@ -225,8 +230,8 @@ def test_rollback_and_back_again_is_where_it_was(texts: list[str], data: st.Data
     wanted = data.draw(st.sampled_from(chain))
     if wanted.bound == chain[0].bound:
         return
-    back = rollback_binding(chain, wanted.generation, actor="k", now=NOW)
+    back = _rolled_back(chain, wanted.generation)
     assert back.bound == wanted.bound
-    again = rollback_binding([back, *chain], None, actor="k", now=NOW)
+    again = _rolled_back([back, *chain], None)
     assert again.bound == chain[0].bound
     assert again.generation == len(texts) + 2

@@ -15,7 +15,8 @@ from trtops.release.approval import approve
 from trtops.release.fetch import fetch, fetch_proofs, history
 from trtops.release.keys import Signer
 from trtops.release.prune import referenced, unreferenced
-from trtops.release.publish import publish, refresh, rollback
+from trtops.release.publish import publish, refresh
+from trtops.release.rollback import rollback
 from trtops.release.trust import TrustedChannel
 from trtops.spec.engine import RolloutPlan
 
@@ -44,7 +45,7 @@ class Scene:
         return set(self.registry.names()) - before
 
     def unreferenced(self) -> set[str]:
-        return set(unreferenced(self.registry, self.keys.root(), "dev"))
+        return set(unreferenced(self.registry, self.keys.root(), "dev")[0])
 
 
 def test_everything_of_every_generation_is_needed() -> None:

@@ -17,7 +17,8 @@ from trtops.release.documents import Binding, Channel
 from trtops.release.envelope import sign, verify
 from trtops.release.fetch import channels, fetch, fetch_proofs, history, status
 from trtops.release.keys import KeyRing
-from trtops.release.publish import Published, publish, refresh, rollback
+from trtops.release.publish import Published, publish, refresh
+from trtops.release.rollback import rollback
 from trtops.release.trust import TrustedChannel
 
 POINTER = layout.pointer(CHANNEL)
@@ -144,7 +145,7 @@ def test_rollback_brings_back_the_release_before() -> None:
     registry = MemoryRegistry()
     first = _publish(registry, "engine 1")
     _publish(registry, "engine 2", now=NOW + 1)
-    back = rollback(registry, KEYS, CHANNEL, now=NOW + 2)
+    back = rollback(registry, KEYS, CHANNEL, now=NOW + 2).binding
     assert (back.generation, back.engine_release, back.reason) == (3, first.release, "rollback to generation 1")
     assert _generation(registry) == 3
 
@@ -155,7 +156,7 @@ def test_rollback_to_a_generation_reads_no_further_than_that() -> None:
         _publish(registry, f"engine {number}", now=NOW + number)
     third, second, first = history(registry, KEYS.root(), CHANNEL)
     registry.put(layout.binding(CHANNEL, first.digest()), None)
-    assert rollback(registry, KEYS, CHANNEL, to=2, now=NOW).bound == second.bound != third.bound
+    assert rollback(registry, KEYS, CHANNEL, to=2, now=NOW).binding.bound == second.bound != third.bound
 
 
 def test_rollback_to_what_is_gone_changes_nothing() -> None:

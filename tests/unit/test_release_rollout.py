@@ -13,7 +13,8 @@ from trtops.release import layout
 from trtops.release.documents import MAX_REJECTED, Binding, Bound
 from trtops.release.fetch import fetch, fetch_arm, fetch_proofs, history, own_marks, status
 from trtops.release.keys import KeyRing, Signer
-from trtops.release.publish import Published, move, publish, refresh, rollback
+from trtops.release.publish import Published, move, publish, refresh
+from trtops.release.rollback import rollback
 from trtops.release.rollout import (
     Held,
     Judgement,
@@ -211,14 +212,14 @@ def test_a_rollback_ends_a_rollout_and_goes_back_in_one_command() -> None:
     scene = Scene()
     first = scene.present
     bad = scene.release("engine 2", PLAN).release
-    back = rollback(scene.registry, scene.keys, CHANNEL, now=NOW)
+    back = rollback(scene.registry, scene.keys, CHANNEL, now=NOW).binding
     assert (back.reason, stable_of(back), back.rollout) == ("rollback to the stable release", stable_of(first), None)
     assert bad in back.rejected
     with pytest.raises(Denied):
         scene.release("engine 2")
     scene.release("engine 3")
     scene.release("engine 4", PLAN)
-    back = rollback(scene.registry, scene.keys, CHANNEL, to=1, now=NOW)
+    back = rollback(scene.registry, scene.keys, CHANNEL, to=1, now=NOW).binding
     assert (back.reason, stable_of(back)) == ("rollback to generation 1", stable_of(first))
     assert len(back.weights) == 1
 
@@ -227,11 +228,11 @@ def test_a_rollback_puts_what_it_leaves_in_quarantine_if_asked() -> None:
     scene = Scene()
     scene.release("engine 2")
     scene.release("engine 3")
-    back = rollback(scene.registry, scene.keys, CHANNEL, now=NOW, reject="wrong labels")
+    back = rollback(scene.registry, scene.keys, CHANNEL, now=NOW, reject="wrong labels").binding
     assert back.reason == "rollback to generation 2: wrong labels"
     with pytest.raises(Denied, match="was aborted before"):
         rollback(scene.registry, scene.keys, CHANNEL, to=3, now=NOW)
-    again = rollback(scene.registry, scene.keys, CHANNEL, now=NOW)
+    again = rollback(scene.registry, scene.keys, CHANNEL, now=NOW).binding
     assert again.reason == "rollback to generation 1"  # past what is in quarantine
 
 

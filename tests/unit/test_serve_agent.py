@@ -23,7 +23,8 @@ from trtops.errors import NotLoadable, StorageError, Unavailable
 from trtops.registry.memory import MemoryRegistry
 from trtops.release import layout, sealing
 from trtops.release.assemble import config_release, engine_release
-from trtops.release.publish import Bundle, publish, refresh, rollback
+from trtops.release.publish import Bundle, publish, refresh
+from trtops.release.rollback import rollback
 from trtops.serve.agent import Agent, Duty
 from trtops.serve.faults import UnknownModel
 from trtops.serve.snapshot import Snapshots

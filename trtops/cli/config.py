@@ -33,14 +33,18 @@ def diff(
 ) -> int:
     """Show what differs between two configs.
 
-    Released ones are verified. Secrets are references on both sides.
+    Released ones are verified; what a revoked key has signed is passed over where it is not needed, and told. Secrets
+    are references on both sides.
     """
+    from trtops.cli.guard import passed_over
     from trtops.report import text
     from trtops.report.rows import Table
     from trtops.workflow.configs import diff as run
 
     with workspace(quiet=True) as here:
         found = run(here, engine, before, after)
-    rows = tuple((one.path, one.before or "", one.after or "") for one in found)
+    for problem in found.skipped:
+        passed_over(problem, "passed over, an older generation was asked for")
+    rows = tuple((one.path, one.before or "", one.after or "") for one in found.differences)
     say(text.table(Table(("key", before, after), rows), style()) if rows else f"{before} and {after} are the same\n")
     return 0

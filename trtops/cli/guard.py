@@ -60,3 +60,17 @@ def say(report: str) -> None:
     """Write a report to standard output."""
     sys.stdout.write(report)
     sys.stdout.flush()
+
+
+def passed_over(error: TrtopsError, what: str) -> None:
+    """Tell on standard error what a command did without, and what that means; the command goes on.
+
+    Args:
+        error: why.
+        what: is done about it, in a few words.
+    """
+    from trtops.report.escape import visible
+
+    sys.stdout.flush()
+    where = f"{error.where}: " if error.where else ""
+    sys.stderr.write(f"{visible(f'{where}{error.what}')}: {what}\n")

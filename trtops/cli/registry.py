@@ -66,20 +66,27 @@ def prune(
     after: Annotated[
         float, typer.Option("--after", metavar="HOURS", help="Only what a look so long ago had found already.", min=0)
     ] = 24.0,
+    revoked: Annotated[
+        bool, typer.Option("--revoked", help="Also what only documents of revoked keys lead to.")
+    ] = False,
 ) -> int:
     """Remove documents that nothing leads to.
 
     Of publishers that lost a race, or died before the pointer. What belongs to any generation is kept, and so are
     approvals and secrets. A look is remembered: what was found so only now may be of somebody who publishes right now.
+    What a document of a revoked key names is kept as well, unless --revoked says that it may go.
     """
+    from trtops.cli.guard import passed_over
     from trtops.report import text
     from trtops.report.numbers import instant
     from trtops.report.rows import Table
     from trtops.workflow.prune import prune as run
 
     with workspace({"environment": environment}, quiet=True) as here:
-        found = run(here, after_hours=after, remove=yes)
-        where = here.environment
+        done = run(here, after_hours=after, remove=yes, revoked=revoked)
+        found, where = done.found, here.environment
+    for problem in done.distrusted:
+        passed_over(problem, "not trusted; what it names may go" if revoked else "not trusted; what it names is kept")
     if not found:
         say(f"everything in {where} belongs to a release\n")
         return 0

@@ -217,12 +217,17 @@ def rollback(
     """Bring back an earlier generation.
 
     As a new generation, so that services take it; the engine and config releases are those of before. A rollout that is
-    open is aborted by it.
+    open is aborted by it. What nobody vouches for but a revoked key is passed over, and told: it goes back to the
+    newest that still counts.
     """
+    from trtops.cli.guard import passed_over
     from trtops.workflow.release import rollback as run
 
     with workspace({"environment": environment}, quiet=True) as here:
-        binding = run(here, Path(engine).name, to, reject)
+        done = run(here, Path(engine).name, to, reject)
+    for problem in done.skipped:
+        passed_over(problem, "passed over")
+    binding = done.binding
     say(
         f"{binding.engine}: generation {binding.generation} in {binding.environment} ({binding.reason}), "
         f"release {binding.engine_release.short}, config {binding.config_release.short}\n"

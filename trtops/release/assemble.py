@@ -19,13 +19,12 @@ from trtops.release.documents import (
     Provenance,
     ReleasedArtifact,
 )
-from trtops.release.rollout import because, brought_back, candidate_of, stable_of
+from trtops.release.rollout import Pair, because, brought_back, candidate_of, stable_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from trtops.digest import Digest
-    from trtops.release.rollout import Pair
     from trtops.spec.engine import EngineSpec, RuntimeConfig
 
 
@@ -187,40 +186,43 @@ def next_binding(
     )
 
 
-def rollback_target(history: Sequence[Binding], to: int | None) -> tuple[Pair, str]:
-    """What a rollback brings back, and its reason in words.
+def rollback_targets(history: Sequence[Binding], to: int | None, *, lost: bool = False) -> tuple[tuple[Pair, str], ...]:
+    """What a rollback may bring back, each with its reason in words, the first choice first.
 
     Args:
         history: bindings of a channel, newest first.
-        to: the generation whose stable release is wanted; None: the present stable release, if a rollout is open beside
-            it, else the newest that differs from it and is not in quarantine.
+        to: the generation whose stable release is wanted, then there is one choice; None: the present stable release,
+            if a rollout is open beside it, then the newest that differ from it and are not in quarantine.
+        lost: something else runs than the newest binding says: that is brought back first.
 
     Raises:
         InputError: there is no such generation, or it binds what runs already.
     """
-    present, *before = history
-    running, alone = stable_of(present), candidate_of(present) is None
-    if to is None and not alone:
-        return running, "rollback to the stable release"
-    if to is None:
-        barred = set(present.rejected)
-        others = (one for one in before if stable_of(one) != running)
-        wanted = next((one for one in others if not barred & {one.engine_release, one.config_release}), None)
-    else:
-        wanted = next((binding for binding in history if binding.generation == to), None)
+    present = history[0]
+    running, alone = stable_of(present), candidate_of(present) is None and not lost
     fix = "see trtops history for the generations that there are"
-    if wanted is None:
-        what = "has never run anything else" if to is None else f"has no generation {to}"
-        raise InputError(f"{present.where} {what} to go back to", fix=fix)
-    if alone and stable_of(wanted) == running:
-        what = f"generation {wanted.generation} of {present.where} binds what runs already"
-        raise InputError(f"{what} (generation {present.generation})", fix=fix)
-    return stable_of(wanted), f"rollback to generation {wanted.generation}"
+    if to is not None:
+        wanted = next((binding for binding in history if binding.generation == to), None)
+        if wanted is None:
+            raise InputError(f"{present.where} has no generation {to} to go back to", fix=fix)
+        if alone and stable_of(wanted) == running:
+            what = f"generation {wanted.generation} of {present.where} binds what runs already"
+            raise InputError(f"{what} (generation {present.generation})", fix=fix)
+        return ((stable_of(wanted), _back(wanted)),)
+    barred, found = set(present.rejected), dict[Pair, str]()
+    if not alone:
+        found[running] = _back(present) if lost else "rollback to the stable release"
+    for one in history[1:]:
+        if stable_of(one) != running and not barred & {one.engine_release, one.config_release}:
+            found.setdefault(stable_of(one), _back(one))
+    if not found:
+        raise InputError(f"{present.where} has never run anything else to go back to", fix=fix)
+    return tuple(found.items())
 
 
 def rollback_binding(
-    history: Sequence[Binding],
-    to: int | None,
+    present: Binding,
+    target: tuple[Pair, str],
     *,
     actor: str,
     now: int,
@@ -231,23 +233,23 @@ def rollback_binding(
     """The binding that brings back what an earlier generation bound, as a new generation.
 
     Args:
-        history: bindings of a channel, newest first.
-        to: as for :func:`rollback_target`.
+        present: the channel's newest binding.
+        target: one of :func:`rollback_targets`.
         actor: key id that moves it.
         now: epoch seconds.
         lifetime: seconds after which it expires; None: never.
         marks: of what goes into quarantine, less those of what it goes back to.
         reject: why what runs now goes into quarantine; None: it does not, unless it is an open rollout's candidate.
-
-    Raises:
-        InputError: there is no such generation, or it binds what runs already.
     """
-    wanted, reason = rollback_target(history, to)
-    present = history[0]
+    wanted, reason = target
     bound = brought_back(present.bound, wanted, marks, reject=reject is not None)
     return next_binding(
         present, present.where, bound, reason=because(reason, reject or ""), actor=actor, now=now, lifetime=lifetime
     )
+
+
+def _back(to: Binding) -> str:
+    return f"rollback to generation {to.generation}"
 
 
 def refreshed_binding(present: Binding, *, actor: str, now: int, lifetime: int | None) -> Binding:

@@ -13,7 +13,7 @@ from trtops.release.snapshot import fetch_snapshot
 from trtops.release.trust import Seen, TrustedChannel
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from trtops.digest import Digest
     from trtops.release.root import Root
@@ -221,10 +221,10 @@ def history(registry: Readable, root: Root, channel: Channel) -> tuple[Binding, 
     return tuple(_walk(registry, root, channel))
 
 
-def bindings_back_to(registry: Readable, root: Root, channel: Channel, generation: int) -> tuple[Binding, ...]:
-    """As :func:`history`, but reads no further back than a generation; a gap further down does not matter."""
+def back_to(bindings: Iterable[Binding], generation: int) -> tuple[Binding, ...]:
+    """Bindings of a chain, newest first, no further back than a generation; a gap further down does not matter."""
     found = []
-    for binding in _walk(registry, root, channel):
+    for binding in bindings:
         found.append(binding)
         if binding.generation <= generation:
             break
@@ -234,9 +234,19 @@ def bindings_back_to(registry: Readable, root: Root, channel: Channel, generatio
 def _walk(registry: Readable, root: Root, channel: Channel) -> Iterator[Binding]:
     name = layout.pointer(channel)
     body = registry.read(name)
-    if body is None:
-        return
-    current = read_binding(body, root, channel, name)
+    if body is not None:
+        yield from chain(registry, root, read_binding(body, root, channel, name))
+
+
+def chain(registry: Readable, root: Root, current: Binding) -> Iterator[Binding]:
+    """A binding that is trusted and every one before it, newest first: each is named by its digest in the one after.
+
+    Raises:
+        TrustError: the chain has a gap (whoever can write to the registry).
+        Unavailable: the registry is away.
+    """
+    channel = current.where
+    name = layout.binding(channel, current.digest())
     yield current
     while current.previous is not None:
         name = layout.binding(channel, current.previous)

@@ -6,33 +6,50 @@ be of a release that is still to come. So are secrets, roots and the snapshot.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from trtops.errors import TrustError
+from trtops.errors import Revoked, TrustError
 from trtops.release import layout
-from trtops.release.documents import Channel, EngineRelease
-from trtops.release.envelope import verify
-from trtops.release.fetch import bodies, channels, history, read_binding
+from trtops.release.documents import Binding, Channel, EngineRelease
+from trtops.release.envelope import read_unverified, verify
+from trtops.release.fetch import bodies, chain, channels, read_binding
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from trtops.digest import Digest
-    from trtops.release.documents import Binding
-    from trtops.release.fetch import Documents, Readable
+    from trtops.release.fetch import Documents
     from trtops.release.root import Root
 
 PREFIXES = ("bindings/", "engines/", "configs/", "provenance/", "evidence/", "verdicts/")
 """Kinds of documents that may be unreferenced."""
 
 
-def unreferenced(registry: Documents, root: Root, environment: str) -> tuple[str, ...]:
-    """Names of documents that nothing leads to, sorted.
+@dataclass(frozen=True)
+class References:
+    """What leads to what.
+
+    Attributes:
+        names: of documents that a channel's history leads to, sorted.
+        distrusted: documents on the way that nobody vouches for, and why. What they name is among ``names``, unless it
+            was said that documents of revoked keys lead to nothing.
+    """
+
+    names: frozenset[str]
+    distrusted: tuple[TrustError, ...] = ()
+
+
+def unreferenced(
+    registry: Documents, root: Root, environment: str, *, revoked: bool = False
+) -> tuple[tuple[str, ...], tuple[TrustError, ...]]:
+    """Names of documents that nothing leads to, sorted, and what was met on the way that nobody vouches for.
 
     Args:
         registry: of the environment.
         root: the trusted keys.
         environment: its name.
+        revoked: also what only documents of revoked keys lead to.
 
     Raises:
         TrustError: a pointer or a history does not hold: nothing is known of what it leads to.
@@ -40,31 +57,38 @@ def unreferenced(registry: Documents, root: Root, environment: str) -> tuple[str
     """
     # Names first: what is written after this line is no candidate.
     names = [name for prefix in PREFIXES for name in registry.names(prefix)]
-    kept = referenced(registry, root, environment)
-    return tuple(sorted(name for name in names if name not in kept))
+    found = referenced(registry, root, environment, revoked=revoked)
+    return tuple(sorted(name for name in names if name not in found.names)), found.distrusted
 
 
-def referenced(registry: Documents, root: Root, environment: str) -> frozenset[str]:
-    """Names of all documents that a channel's history leads to.
+def referenced(registry: Documents, root: Root, environment: str, *, revoked: bool = False) -> References:
+    """All documents that a channel's history leads to.
+
+    A document of a revoked key is believed in nothing, and what it names is not thrown away by that: it may be what
+    runs, or the only way to tell what a thief did.
+
+    Args:
+        registry: of the environment.
+        root: the trusted keys.
+        environment: its name.
+        revoked: documents of revoked keys lead to nothing.
 
     Raises:
         TrustError, Unavailable: as for :func:`unreferenced`.
     """
-    return frozenset(_referenced(registry, root, environment))
-
-
-def _referenced(registry: Documents, root: Root, environment: str) -> Iterator[str]:
+    walk = _Walk(registry, root, follow=not revoked)
     pointed = channels(registry, environment)
     releases: set[tuple[str, Digest]] = set()
     for channel in (*pointed, *_orphans(registry, environment, pointed)):
-        for binding in _bindings(registry, root, channel, pointed=channel in pointed):
-            yield layout.binding(channel, binding.digest())
+        for name, binding in walk.bindings(channel, pointed=channel in pointed):
+            walk.names.add(name)
             for engine, config in _pairs(binding):
                 releases.add((channel.engine, engine))
-                yield layout.engine_release(channel.engine, engine)
-                yield layout.config_release(channel.engine, config)
-    for name, digest in releases:
-        yield from _proofs(registry, root, name, digest)
+                walk.names.add(layout.engine_release(channel.engine, engine))
+                walk.names.add(layout.config_release(channel.engine, config))
+    for engine_name, digest in sorted(releases):
+        walk.names.update(walk.proofs(engine_name, digest))
+    return References(frozenset(walk.names), tuple(walk.distrusted))
 
 
 def _orphans(registry: Documents, environment: str, pointed: Iterable[Channel]) -> Iterator[Channel]:
@@ -79,14 +103,6 @@ def _orphans(registry: Documents, environment: str, pointed: Iterable[Channel]) 
     yield from sorted(found - set(pointed), key=str)
 
 
-def _bindings(registry: Documents, root: Root, channel: Channel, *, pointed: bool) -> Iterator[Binding]:
-    if pointed:
-        yield from history(registry, root, channel)
-        return
-    for name, body in bodies(registry, layout.bindings(channel)):
-        yield read_binding(body, root, channel, name)
-
-
 def _pairs(binding: Binding) -> Iterator[tuple[Digest, Digest]]:
     """Releases that a binding names; those of a rollout that has ended, too: its history is to be looked at."""
     yield binding.engine_release, binding.config_release
@@ -94,17 +110,71 @@ def _pairs(binding: Binding) -> Iterator[tuple[Digest, Digest]]:
         yield binding.rollout.engine_release, binding.rollout.config_release
 
 
-def _proofs(registry: Readable, root: Root, engine: str, digest: Digest) -> Iterator[str]:
-    where = layout.engine_release(engine, digest)
-    body = registry.read(where)
-    if body is None:
-        return
-    signed = verify(body, EngineRelease, root, where=where)
-    if signed.digest != digest:
-        raise TrustError(f"the document is {signed.digest.short}, expected {digest.short}", where=where)
-    yield layout.verdict(signed.value.spec_verdict)
-    for artifact in signed.value.artifacts:
-        yield layout.evidence(artifact.evidence)
-        yield layout.verdict(artifact.verdict)
-        if artifact.provenance is not None:
-            yield layout.provenance(artifact.provenance)
+class _Walk:
+    """Reads from documents to those that they name.
+
+    ``follow``: also from those of revoked keys.
+    """
+
+    def __init__(self, registry: Documents, root: Root, *, follow: bool) -> None:
+        self._registry, self._root, self._follow = registry, root, follow
+        self.names: set[str] = set()
+        self.distrusted: list[TrustError] = []
+
+    def bindings(self, channel: Channel, *, pointed: bool) -> Iterator[tuple[str, Binding]]:
+        """Every binding of a channel that leads anywhere, by the name of its document."""
+        if pointed:
+            name = layout.pointer(channel)
+            body = self._registry.read(name)
+            try:
+                present = read_binding(body, self._root, channel, name) if body is not None else None
+            except Revoked as error:
+                # Key compromise: whoever has the key may have pointed past all that was ever released here.
+                self.distrusted.append(error)
+                if self._follow and body is not None:
+                    yield name, read_unverified(body, Binding, where=name).value
+                yield from self._every(channel)
+                return
+            if present is not None:
+                yield from self._chain(present)
+                return
+        yield from self._every(channel)
+
+    def _chain(self, present: Binding) -> Iterator[tuple[str, Binding]]:
+        for binding in chain(self._registry, self._root, present):
+            name = layout.binding(binding.where, binding.digest())
+            if name in self.names:
+                return  # the rest of it was walked before
+            yield name, binding
+
+    def _every(self, channel: Channel) -> Iterator[tuple[str, Binding]]:
+        """Of a channel whose pointer tells nothing: its publisher goes on from any that holds."""
+        for name, body in bodies(self._registry, layout.bindings(channel)):
+            try:
+                yield from self._chain(read_binding(body, self._root, channel, name))
+            except Revoked as error:  # noqa: PERF203 - the others count
+                self.distrusted.append(error)
+                if self._follow:
+                    yield name, read_unverified(body, Binding, where=name).value
+
+    def proofs(self, engine: str, digest: Digest) -> Iterator[str]:
+        """What an engine release names. Its digest is vouched for by who named it, whoever has signed it."""
+        where = layout.engine_release(engine, digest)
+        body = self._registry.read(where)
+        if body is None:
+            return
+        try:
+            signed = verify(body, EngineRelease, self._root, where=where)
+        except TrustError as error:
+            signed = read_unverified(body, EngineRelease, where=where)
+            self.distrusted.append(error)
+            if isinstance(error, Revoked) and not self._follow:
+                return
+        if signed.digest != digest:
+            raise TrustError(f"the document is {signed.digest.short}, expected {digest.short}", where=where)
+        yield layout.verdict(signed.value.spec_verdict)
+        for artifact in signed.value.artifacts:
+            yield layout.evidence(artifact.evidence)
+            yield layout.verdict(artifact.verdict)
+            if artifact.provenance is not None:
+                yield layout.provenance(artifact.provenance)

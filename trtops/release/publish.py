@@ -6,33 +6,36 @@ What a publisher leaves behind that lost a race or died are immutable documents 
 
 from __future__ import annotations
 
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from trtops.errors import Conflict, FetchFailed, Revoked, TrustError, Unavailable
+from trtops.errors import Conflict, TrustError, Unavailable
 from trtops.release import layout
 from trtops.release.assemble import (
     next_binding,
     refreshed_binding,
-    rollback_binding,
-    rollback_target,
     same_release,
 )
 from trtops.release.documents import Binding, EngineRelease
-from trtops.release.envelope import read_unverified, role_of, sign, verify
+from trtops.release.envelope import role_of, sign, verify
 from trtops.release.fetch import (
-    bindings_back_to,
-    bodies,
     fetch_arm,
     fetch_proofs,
-    history,
-    own_marks,
     read_binding,
 )
-from trtops.release.rollout import Held, Pair, at, because, candidate_of, check_admitted, released, stable_of
+from trtops.release.head import Head, head_of
+from trtops.release.rollout import (
+    Held,
+    Pair,
+    at,
+    because,
+    candidate_of,
+    check_admitted,
+    released,
+)
 from trtops.release.signatures import gathered, short_of, whole
 from trtops.release.trust import TrustedChannel
+from trtops.release.writing import LOOK, check_store, move_to, moved, point, put
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -92,28 +95,6 @@ class Published:
     rollout: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class _Head:
-    """Where a channel stands.
-
-    Attributes:
-        raw: the pointer's bytes; None if there is no pointer.
-        binding: the one to go on from.
-        orphan: without a pointer, the bytes of ``binding`` if the pointer may be made to hold it.
-        revoked: the pointer was signed by a key that was revoked since; ``binding`` is the newest that still counts.
-    """
-
-    raw: bytes | None
-    binding: Binding | None
-    orphan: bytes | None = None
-    revoked: bool = False
-
-    @property
-    def settled(self) -> bool:
-        """Whether services can be left with what is there."""
-        return (self.raw is not None and not self.revoked) or self.orphan is not None
-
-
 def publish(
     registry: Documents,
     keys: Keys,
@@ -146,9 +127,9 @@ def publish(
         TrustError: what is in the registry is forged, or the own keys are not trusted by the own root.
         Unavailable: the registry is away.
     """
-    _check_store(bundle.engine_release, has_artifact)
+    check_store(bundle.engine_release, has_artifact)
     root = keys.root()
-    head = _head(registry, root, channel)
+    head = head_of(registry, root, channel)
     wanted, bound = _decided(registry, root, channel, head, bundle, now)
     if head.binding is not None and bound is None:
         if not _expired(head.binding, now) and head.settled and whole(registry, root, head.binding):
@@ -167,13 +148,13 @@ def publish(
     _rehearse(root, channel, registry, documents, wanted, now)
     _, pointer = documents.pop(layout.pointer(channel))
     for name, (value, body) in documents.items():
-        _put(registry, root, name, value, body)
-    _point(registry, root, channel, pointer, head, binding)
+        put(registry, root, name, value, body)
+    point(registry, root, channel, pointer, head, binding)
     return _published(binding, wanted, new=True)
 
 
 def _decided(
-    registry: Documents, root: Root, channel: Channel, head: _Head, bundle: Bundle, now: int
+    registry: Documents, root: Root, channel: Channel, head: Head, bundle: Bundle, now: int
 ) -> tuple[Pair, Bound | None]:
     """What is released, and what the channel binds then; None if it says so already."""
     wanted = _reuse(registry, root, channel, head, bundle)
@@ -192,65 +173,6 @@ def _told(reason: str, bound: Bound) -> str:
 def _published(binding: Binding, wanted: Pair, *, new: bool) -> Published:
     beside = candidate_of(binding) == wanted
     return Published(binding.generation, wanted.engine_release, wanted.config_release, new, beside)
-
-
-def rollback(
-    registry: Documents,
-    keys: Keys,
-    channel: Channel,
-    *,
-    to: int | None = None,
-    now: int,
-    lifetime: int | None = None,
-    has_artifact: Callable[[Digest], bool] | None = None,
-    reject: str | None = None,
-) -> Binding:
-    """Bring back what an earlier generation bound, as a new generation. Aborts a rollout that is open.
-
-    Args:
-        registry: of the channel's environment.
-        keys: as for :func:`publish`.
-        channel: what moves.
-        to: the generation; None: the stable release that a candidate runs beside, else the newest that bound something
-            else than the present one.
-        now: epoch seconds.
-        lifetime: seconds until the pointer expires; None: never.
-        has_artifact: whether the store holds an artifact; None: it is not asked.
-        reject: why what runs now goes into quarantine; None: it does not.
-
-    Raises:
-        Denied: what it would go back to is in quarantine.
-        InputError: there is no such generation.
-        Conflict, FetchFailed, StorageError, TrustError, Unavailable: as for :func:`publish`; Unavailable also if a
-            document of that generation is gone.
-    """
-    root = keys.root()
-    raw = registry.read(layout.pointer(channel))
-    if raw is None:
-        raise Unavailable(f"nothing is released to {channel}", where=layout.pointer(channel))
-    bindings = history(registry, root, channel) if to is None else bindings_back_to(registry, root, channel, to)
-    wanted, _ = rollback_target(bindings, to)
-    bad = candidate_of(bindings[0]) or (wanted if reject is None else stable_of(bindings[0]))
-    signer = keys.signer("channel")
-    binding = rollback_binding(
-        bindings,
-        to,
-        actor=signer.key_id,
-        now=now,
-        lifetime=lifetime,
-        marks=own_marks(registry, root, channel.engine, bad.engine_release, wanted.engine_release),
-        reject=reject,
-    )
-    body = sign(binding, [signer])
-    # What it goes back to has to be whole, and allowed: better refused here than by every service.
-    trusted = TrustedChannel(root, channel)
-    trusted.update_pointer(body, now)
-    engine = fetch_arm(trusted, registry).engine_release
-    check_admitted(binding.rejected, engine, wanted)
-    if has_artifact is not None:
-        _check_store(engine, has_artifact)
-    _move(registry, root, channel, body, binding, _Head(raw, bindings[0]))
-    return binding
 
 
 def move(
@@ -291,7 +213,7 @@ def move(
     binding = next_binding(
         present, channel, decided.bound, reason=decided.reason, actor=signer.key_id, now=now, lifetime=lifetime
     )
-    _move(registry, root, channel, sign(binding, [signer]), binding, _Head(raw, present))
+    move_to(registry, root, channel, sign(binding, [signer]), binding, Head(raw, present))
     return binding
 
 
@@ -302,55 +224,16 @@ def refresh(registry: Documents, keys: Keys, channel: Channel, *, now: int, life
         Conflict, StorageError, TrustError, Unavailable: as for :func:`publish`.
     """
     root = keys.root()
-    head = _head(registry, root, channel)
+    head = head_of(registry, root, channel)
     if head.binding is None:
         raise Unavailable(f"nothing is released to {channel}", where=layout.pointer(channel))
     signer = keys.signer("channel")
     binding = refreshed_binding(head.binding, actor=signer.key_id, now=now, lifetime=lifetime)
-    _move(registry, root, channel, sign(binding, [signer]), binding, head)
+    move_to(registry, root, channel, sign(binding, [signer]), binding, head)
     return binding
 
 
-def _move(registry: Documents, root: Root, channel: Channel, body: bytes, binding: Binding, head: _Head) -> None:
-    read_binding(body, root, channel, layout.pointer(channel))  # what services would refuse is not published
-    _put(registry, root, layout.binding(channel, binding.digest()), binding, body)
-    _point(registry, root, channel, body, head, binding)
-
-
-def _check_store(release: EngineRelease, has_artifact: Callable[[Digest], bool]) -> None:
-    for artifact in release.artifacts:
-        if not has_artifact(artifact.sidecar.artifact):
-            raise FetchFailed(
-                f"the store has no artifact {artifact.sidecar.artifact.short} of target {artifact.target}",
-                where=release.engine,
-                fix="run trtops build",
-            )
-
-
-def _head(registry: Documents, root: Root, channel: Channel) -> _Head:
-    """The binding to go on from. Never one that is forged: a chain must not be continued from an attacker's."""
-    name = layout.pointer(channel)
-    raw = registry.read(name)
-    if raw is not None:
-        with suppress(Revoked):  # key compromise: an attacker's pointer, or an honest one that nobody takes any more
-            return _Head(raw, read_binding(raw, root, channel, name))
-    # Deleted pointer: to start again at generation 1 would be refused by every service that has seen more.
-    found = []
-    for document, body in bodies(registry, layout.bindings(channel)):
-        with suppress(Revoked):
-            found.append((read_binding(body, root, channel, document), body))
-    if not found:
-        return _Head(raw, None, revoked=raw is not None)
-    newest = max(binding.generation for binding, _ in found)
-    last = [(binding, body) for binding, body in found if binding.generation == newest]
-    binding, body = last[0]
-    # Two of one generation: only one was ever pointed to, and nobody knows which. Go on from either, point to none.
-    if raw is not None:
-        return _Head(raw, binding, revoked=True)
-    return _Head(None, binding, body if len(last) == 1 else None)
-
-
-def _reuse(registry: Documents, root: Root, channel: Channel, head: _Head, bundle: Bundle) -> Pair:
+def _reuse(registry: Documents, root: Root, channel: Channel, head: Head, bundle: Bundle) -> Pair:
     """What to bind: digests that the present binding names already, where those documents say the same."""
     arms = head.binding.arms if head.binding is not None else ()
     engine, config = bundle.engine_release, bundle.config_release
@@ -378,7 +261,7 @@ def _same(registry: Documents, root: Root, name: str, wanted: EngineRelease | Co
         return False
 
 
-def _settle(registry: Documents, channel: Channel, head: _Head, binding: Binding, wanted: Pair) -> Published:
+def _settle(registry: Documents, channel: Channel, head: Head, binding: Binding, wanted: Pair) -> Published:
     """Nothing to release; put the pointer back if it was lost, or never set by a publisher that died."""
     if head.raw is None and head.orphan is not None:
         registry.swap(layout.pointer(channel), head.orphan, None)
@@ -444,57 +327,17 @@ def _leave_to_sign(registry: Documents, root: Root, documents: Mapping[str, tupl
     """Write what holders of other keys have to see before they sign; nothing points to it."""
     for name, (value, body) in documents.items():
         if not isinstance(value, Binding):
-            _put(registry, root, name, value, body)
-
-
-def _put(registry: Documents, root: Root, name: str, value: Value, body: bytes) -> None:
-    """Write an immutable document. One that others signed counts as written if it says the same and can be trusted."""
-    try:
-        registry.create(name, body)
-    except Conflict:
-        there = registry.read(name)
-        if there is None or read_unverified(there, type(value), where=name).digest != value.digest():
-            raise
-        try:
-            verify(there, type(value), root, where=name)
-        except TrustError:
-            # It says the very same and lacks signatures that count: revoked since, or fewer than its tier takes.
-            if body != there:
-                registry.swap(name, body, there)
+            put(registry, root, name, value, body)
 
 
 def _expired(binding: Binding, now: int) -> bool:
     return binding.expires is not None and now >= binding.expires
 
 
-def _check_unmoved(registry: Documents, root: Root, channel: Channel, head: _Head, judged_at: int, now: int) -> None:
+def _check_unmoved(registry: Documents, root: Root, channel: Channel, head: Head, judged_at: int, now: int) -> None:
     # An expired pointer, or none, or one whose key was revoked, is nothing to compare with: policies saw generation 0.
     if head.raw is None or head.binding is None or head.revoked or _expired(head.binding, now):
         return
     if head.binding.generation != judged_at and (judged_at or whole(registry, root, head.binding)):
-        what = f"{channel} {_moved(head.raw, root, channel)} while a release after generation {judged_at} was judged"
-        raise Conflict(what, where=layout.pointer(channel), fix=_LOOK)
-
-
-_LOOK = "look at trtops status, then run this again if it is still wanted"
-
-
-def _point(registry: Documents, root: Root, channel: Channel, body: bytes, head: _Head, binding: Binding) -> None:
-    name = layout.pointer(channel)
-    try:
-        registry.swap(name, body, head.raw)
-    except Conflict:
-        based = head.binding.generation if head.binding else 0
-        what = f"{channel} {_moved(registry.read(name), root, channel)} while generation {binding.generation} was made"
-        raise Conflict(f"{what} from generation {based}", where=name, fix=_LOOK) from None
-
-
-def _moved(body: bytes | None, root: Root, channel: Channel) -> str:
-    """Who moved a channel, and where to."""
-    if body is None:
-        return "lost its pointer"
-    try:
-        winner = read_binding(body, root, channel, layout.pointer(channel))
-    except TrustError:
-        return "was moved to a pointer that is not trusted here"
-    return f"was moved to generation {winner.generation} by key {winner.actor[:12]} ({winner.reason})"
+        what = f"{channel} {moved(head.raw, root, channel)} while a release after generation {judged_at} was judged"
+        raise Conflict(what, where=layout.pointer(channel), fix=LOOK)

@@ -6,11 +6,12 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from trtops.errors import InputError
+from trtops.errors import InputError, TrustError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from trtops.errors import TrtopsError
     from trtops.spec.engine import RuntimeConfig
     from trtops.workflow.workspace import Workspace
 
@@ -32,8 +33,21 @@ class Difference:
     after: str | None
 
 
-def diff(workspace: Workspace, engine: str, before: str, after: str) -> tuple[Difference, ...]:
-    """What differs between two configs of an engine, sorted by path.
+@dataclass(frozen=True)
+class Diff:
+    """What differs between two configs.
+
+    Attributes:
+        differences: sorted by path.
+        skipped: what was passed over on the way, since nobody vouches for it but keys that were revoked.
+    """
+
+    differences: tuple[Difference, ...]
+    skipped: tuple[TrtopsError, ...] = ()
+
+
+def diff(workspace: Workspace, engine: str, before: str, after: str) -> Diff:
+    """What differs between two configs of an engine.
 
     Args:
         workspace: the repository.
@@ -43,27 +57,29 @@ def diff(workspace: Workspace, engine: str, before: str, after: str) -> tuple[Di
 
     Raises:
         InputError: a side is none, or there is no such config.
-        TrustError: it is forged.
+        TrustError: it is forged, or signed by a key that was revoked.
         Unavailable: the registry is away.
     """
     from trtops.policy.inputs_secrets import secret_fields, withhold
 
-    sides = [_config(workspace, engine, side).model_dump(mode="json") for side in (before, after)]
+    skipped: list[TrtopsError] = []
+    sides = [_config(workspace, engine, side, skipped).model_dump(mode="json") for side in (before, after)]
     one, other = (dict(_leaves(plain)) for plain in sides)
     # What was written in clear by mistake is compared and not shown: a diff is read aloud.
     shown, shown_other = (dict(_leaves(withhold(plain, secret_fields(plain)))) for plain in sides)
     paths = sorted(path for path in one.keys() | other.keys() if one.get(path) != other.get(path))
-    return tuple(Difference(path, shown.get(path), shown_other.get(path)) for path in paths)
+    told = {str(problem): problem for problem in skipped}  # both sides may pass over the same pointer
+    return Diff(tuple(Difference(path, shown.get(path), shown_other.get(path)) for path in paths), tuple(told.values()))
 
 
-def _config(workspace: Workspace, engine: str, side: str) -> RuntimeConfig:
+def _config(workspace: Workspace, engine: str, side: str, skipped: list[TrtopsError]) -> RuntimeConfig:
     match = _SIDE.fullmatch(side)
     if match is None or (match["here"] and match["generation"]):
         raise InputError(f"not a config: {side[:80]!r}", fix=_FIX)
     if match["here"]:
         return _standing(workspace, engine, match["environment"])
     generation = int(match["generation"]) if match["generation"] else None
-    return _released(workspace, engine, match["environment"], generation)
+    return _released(workspace, engine, match["environment"], generation, skipped)
 
 
 def _standing(workspace: Workspace, engine: str, environment: str) -> RuntimeConfig:
@@ -77,20 +93,27 @@ def _standing(workspace: Workspace, engine: str, environment: str) -> RuntimeCon
     return loaded.config.model_copy(update={"rollout": None})  # how it gets there is no part of what is released
 
 
-def _released(workspace: Workspace, engine: str, environment: str, generation: int | None) -> RuntimeConfig:
+def _released(
+    workspace: Workspace, engine: str, environment: str, generation: int | None, skipped: list[TrtopsError]
+) -> RuntimeConfig:
     """The config of a generation, verified; an expired pointer is no hindrance to looking at it."""
     from pathlib import Path
 
     from trtops.release import layout
     from trtops.release.documents import Channel, ConfigRelease
     from trtops.release.envelope import verify
-    from trtops.release.fetch import bindings_back_to, history
+    from trtops.release.fetch import back_to, chain
+    from trtops.release.head import head_of
 
     registry, root = workspace.registry(environment), workspace.keys.root()
     channel = Channel(engine=Path(engine).name, environment=environment)
-    found = (
-        bindings_back_to(registry, root, channel, generation) if generation else history(registry, root, channel)[:1]
-    )
+    head = head_of(registry, root, channel) if registry.read(layout.pointer(channel)) is not None else None
+    if head is not None and head.revoked is not None:
+        if generation is None or head.binding is None:
+            raise head.revoked  # what runs there is what nobody can tell
+        skipped.append(head.revoked)  # what led up to it still counts
+    present = head.binding if head is not None else None
+    found = back_to(chain(registry, root, present), generation or present.generation) if present is not None else ()
     if not found or (generation and found[-1].generation != generation):
         what = f"generation {generation}" if generation else "release"
         raise InputError(f"there is no {what} of {channel}", fix="see trtops history")
@@ -100,8 +123,6 @@ def _released(workspace: Workspace, engine: str, environment: str, generation: i
         raise InputError("the config is not in the registry any more", where=name, fix="see trtops history")
     signed = verify(body, ConfigRelease, root, where=name)
     if signed.digest != found[-1].config_release:
-        from trtops.errors import TrustError
-
         raise TrustError("this is another config than its name says", where=name)
     return signed.value.config
 

@@ -39,13 +39,28 @@ class Unreferenced:
     removed: bool = False
 
 
-def prune(workspace: Workspace, *, after_hours: float, remove: bool) -> tuple[Unreferenced, ...]:
+@dataclass(frozen=True)
+class Pruned:
+    """What a look found.
+
+    Attributes:
+        found: documents that nothing leads to.
+        distrusted: documents that others hang on and nobody vouches for; what they name was kept, unless it was said
+            that it may go.
+    """
+
+    found: tuple[Unreferenced, ...]
+    distrusted: tuple[TrustError, ...] = ()
+
+
+def prune(workspace: Workspace, *, after_hours: float, remove: bool, revoked: bool = False) -> Pruned:
     """Look at the environment's registry, and remove what has been unreferenced for long enough.
 
     Args:
         workspace: whose environment.
         after_hours: how long a document has to have been unreferenced.
         remove: False: only look, and remember it.
+        revoked: what only documents of revoked keys lead to counts as unreferenced, too.
 
     Raises:
         StorageError: the look cannot be remembered, or a document not be removed.
@@ -56,18 +71,19 @@ def prune(workspace: Workspace, *, after_hours: float, remove: bool) -> tuple[Un
 
     registry, root, now = workspace.registry(), workspace.keys.root(), workspace.now()
     before, path = _remembered(workspace), _path(workspace)
-    names = unreferenced(registry, root, workspace.environment)
+    names, distrusted = unreferenced(registry, root, workspace.environment, revoked=revoked)
     since = {name: min(before.get(name, now), now) for name in names}
     _remember(path, since)
     found = [Unreferenced(name, since[name], now - since[name] >= after_hours * HOUR) for name in names]
     if not remove:
-        return tuple(found)
-    gone = _removed(workspace, [one.name for one in found if one.ripe])
+        return Pruned(tuple(found), distrusted)
+    gone = _removed(workspace, [one.name for one in found if one.ripe], revoked=revoked)
     _remember(path, {name: at for name, at in since.items() if name not in gone})
-    return tuple(Unreferenced(one.name, one.since, one.ripe, one.name in gone) for one in found)
+    removed = (Unreferenced(one.name, one.since, one.ripe, one.name in gone) for one in found)
+    return Pruned(tuple(removed), distrusted)
 
 
-def _removed(workspace: Workspace, names: list[str]) -> frozenset[str]:
+def _removed(workspace: Workspace, names: list[str], *, revoked: bool) -> frozenset[str]:
     """Remove documents; gives those that are gone."""
     registry = workspace.registry()
     taken: dict[str, bytes] = {}
@@ -81,22 +97,23 @@ def _removed(workspace: Workspace, names: list[str]) -> frozenset[str]:
     finally:
         # A publisher may have found such a document there, and pointed to it since: it gets it back, and then what
         # that one leads to.
-        while needed := _needed(workspace, taken):
+        while needed := _needed(workspace, taken, revoked=revoked):
             for name in needed:
                 registry.create(name, taken.pop(name))
     return frozenset(taken)
 
 
-def _needed(workspace: Workspace, taken: Mapping[str, bytes]) -> frozenset[str]:
+def _needed(workspace: Workspace, taken: Mapping[str, bytes], *, revoked: bool) -> frozenset[str]:
     """What of it a channel leads to; all of it where a history does not hold any more without."""
     from trtops.release.prune import referenced
 
     if not taken:
         return frozenset()
     try:
-        return referenced(workspace.registry(), workspace.keys.root(), workspace.environment) & taken.keys()
+        found = referenced(workspace.registry(), workspace.keys.root(), workspace.environment, revoked=revoked)
     except TrustError:
         return frozenset(taken)
+    return found.names & taken.keys()
 
 
 def _path(workspace: Workspace) -> Path:

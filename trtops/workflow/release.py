@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from trtops.release.documents import Binding, Channel, ChannelSnapshot, ConfigRelease, EngineRelease
     from trtops.release.fetch import Status
     from trtops.release.publish import Published
+    from trtops.release.rollback import RolledBack
     from trtops.spec.engine import RolloutPlan, RuntimeConfig
     from trtops.workflow.build import TargetBuild
     from trtops.workflow.check import Checked
@@ -337,7 +338,7 @@ def history(workspace: Workspace, engine: str) -> tuple[Binding, ...]:
     return found
 
 
-def rollback(workspace: Workspace, engine: str, to: int | None, reject: str | None = None) -> Binding:
+def rollback(workspace: Workspace, engine: str, to: int | None, reject: str | None = None) -> RolledBack:
     """Bring back an earlier generation, as a new one; a rollout that is open is aborted by it.
 
     Args:
@@ -352,14 +353,14 @@ def rollback(workspace: Workspace, engine: str, to: int | None, reject: str | No
         Conflict: somebody else moved the channel meanwhile.
     """
     from trtops.release import layout
-    from trtops.release.publish import rollback as bring_back
+    from trtops.release.rollback import rollback as bring_back
     from trtops.workflow.trust import keep_fresh
 
     registry = workspace.registry()
     channel = channel_of(workspace, engine)
     if registry.read(layout.pointer(channel)) is None:
         raise nothing_released(workspace, registry, engine)
-    binding = bring_back(
+    done = bring_back(
         registry,
         workspace.keys,
         channel,
@@ -370,7 +371,7 @@ def rollback(workspace: Workspace, engine: str, to: int | None, reject: str | No
         reject=reject,
     )
     keep_fresh(workspace)
-    return binding
+    return done
 
 
 @dataclass(frozen=True)

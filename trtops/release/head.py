@@ -1,0 +1,86 @@
+"""Where a channel stands, also where a key that was revoked since has signed its pointer.
+
+A revoked pointer is believed in nothing: whoever has the key could have written it. What an earlier binding says that
+a trusted key has signed still counts, and a channel goes on from there.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from trtops.errors import Revoked
+from trtops.release import layout
+from trtops.release.fetch import bodies, chain, read_binding
+
+if TYPE_CHECKING:
+    from trtops.release.documents import Binding, Channel
+    from trtops.release.fetch import Documents
+    from trtops.release.root import Root
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """Where a channel stands.
+
+    Attributes:
+        raw: the pointer's bytes; None if there is no pointer.
+        binding: the one to go on from.
+        orphan: without a pointer, the bytes of ``binding`` if the pointer may be made to hold it.
+        revoked: the pointer was signed by a key that was revoked since, and why it does not count; ``binding`` is the
+            newest that still counts.
+    """
+
+    raw: bytes | None
+    binding: Binding | None
+    orphan: bytes | None = None
+    revoked: Revoked | None = None
+
+    @property
+    def settled(self) -> bool:
+        """Whether services can be left with what is there."""
+        return (self.raw is not None and self.revoked is None) or self.orphan is not None
+
+
+def head_of(registry: Documents, root: Root, channel: Channel) -> Head:
+    """The binding to go on from. Never one that is forged: a chain must not be continued from an attacker's.
+
+    Raises:
+        TrustError: the pointer is forged, or a binding of a channel that lost its pointer (whoever can write to the
+            registry).
+        Unavailable: the registry is away.
+    """
+    name = layout.pointer(channel)
+    raw, revoked = registry.read(name), None
+    if raw is not None:
+        try:
+            return Head(raw, read_binding(raw, root, channel, name))
+        except Revoked as error:  # key compromise: an attacker's pointer, or an honest one that nobody takes any more
+            revoked = error
+    # Deleted pointer: to start again at generation 1 would be refused by every service that has seen more.
+    found = []
+    for document, body in bodies(registry, layout.bindings(channel)):
+        with suppress(Revoked):
+            found.append((read_binding(body, root, channel, document), body))
+    if not found:
+        return Head(raw, None, revoked=revoked)
+    newest = max(binding.generation for binding, _ in found)
+    last = [(binding, body) for binding, body in found if binding.generation == newest]
+    binding, body = last[0]
+    # Two of one generation: only one was ever pointed to, and nobody knows which. Go on from either, point to none.
+    if raw is not None:
+        return Head(raw, binding, revoked=revoked)
+    return Head(None, binding, body if len(last) == 1 else None)
+
+
+def trail(registry: Documents, root: Root, head: Head) -> tuple[Binding, ...]:
+    """Every binding from a channel's head back to generation 1, newest first, the chain verified; none without a head.
+
+    Where the pointer's key was revoked, this is what led up to it, as far as trusted keys vouch for it.
+
+    Raises:
+        TrustError: the chain has a gap (whoever can write to the registry).
+        Unavailable: the registry is away.
+    """
+    return tuple(chain(registry, root, head.binding)) if head.binding is not None else ()

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from trtops.executor.port import Request
     from trtops.serve.exchange import Limits
 
+INFER = "/v2/models/sum/infer"
+
 
 def tensor(name: str, dtype: str = "float32", shape: tuple[int | str, ...] = ("n", 4)) -> TensorInfo:
     return TensorInfo(name=name, dtype=dtype, shape=shape)
@@ -263,6 +265,15 @@ def serving(
         assert not thread.is_alive()
 
 
+@contextmanager
+def summing(limits: Limits | None = None, **engine: Any) -> Iterator[tuple[Served, FakeEngines]]:
+    """Serve an engine that adds up."""
+    engines = FakeEngines(**engine)
+    engines.add(info(), add_up)
+    with serving(engines, limits) as served:
+        yield served, engines
+
+
 @dataclass
 class Reply:
     status: int
@@ -272,6 +283,13 @@ class Reply:
     @property
     def error(self) -> str:
         return str(json.loads(self.body)["error"])
+
+
+def total(reply: Reply | None) -> list[float]:
+    """What an engine that adds up answered."""
+    assert reply is not None
+    data: list[float] = json.loads(reply.body)["outputs"][0]["data"]
+    return data
 
 
 def read_reply(stream: Any, *, head: bool = False) -> Reply | None:
@@ -317,4 +335,4 @@ def request_json(**changes: Any) -> bytes:
 
 
 __all__ = ["FakeEngines", "Reply", "Served", "Steady", "add_up", "echo", "exchange", "info", "np", "post"]
-__all__ += ["read_reply", "request_json", "serving", "tensor"]
+__all__ += ["INFER", "read_reply", "request_json", "serving", "summing", "tensor", "total"]

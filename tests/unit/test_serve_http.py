@@ -1,4 +1,4 @@
-"""The HTTP front end over real sockets: framing, limits, order, slow and vanishing clients."""
+"""The HTTP front end over real sockets: framing, bodies, statuses, the control port."""
 
 from __future__ import annotations
 
@@ -6,63 +6,40 @@ import gzip
 import json
 import socket
 import threading
-import time
 import zlib
-from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import pytest
 
 from tests.support.serving import (
-    FakeEngines,
+    INFER,
     Served,
     add_up,
-    echo,
     exchange,
     info,
     post,
     read_reply,
     request_json,
-    serving,
-    tensor,
+    summing,
+    total,
 )
-from trtops.errors import DeadlineExceeded, Retryable, Unavailable
+from tests.support.waiting import until
+from trtops.errors import Unavailable
 from trtops.serve.exchange import HttpError, Limits, decompress
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
 pytestmark = pytest.mark.service
 
-INFER = "/v2/models/sum/infer"
 QUICK = Limits(header_bytes=2048, headers=20, body_bytes=100_000, header_time=0.5, body_time=0.5, idle_time=0.5)
-
-
-@contextmanager
-def both(limits: Limits | None = None, **engine: Any) -> Iterator[tuple[Served, FakeEngines]]:
-    engines = FakeEngines(**engine)
-    engines.add(info(), add_up)
-    with serving(engines, limits) as served:
-        yield served, engines
 
 
 @pytest.fixture(scope="module")
 def served() -> Iterator[Served]:
-    with both(QUICK) as (one, _):
+    with summing(QUICK) as (one, _):
         yield one
-
-
-def until(condition: Callable[[], bool], seconds: float = 20.0) -> None:
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, "it never came"
-        time.sleep(0.005)
-
-
-def total(reply: Any) -> list[float]:
-    return json.loads(reply.body)["outputs"][0]["data"]
 
 
 HEAD = b"Host: t\r\n"
@@ -270,7 +247,7 @@ def test_expect_continue_is_answered_before_the_body(served: Served) -> None:
 
 def test_expect_continue_waits_for_the_answer_before_it() -> None:
     body = request_json()
-    with both() as (served, engines), served.connect() as sock, sock.makefile("rb") as stream:
+    with summing() as (served, engines), served.connect() as sock, sock.makefile("rb") as stream:
         engines.gate.clear()
         asking = post(INFER, b"", f"Content-Length: {len(body)}", "Expect: 100-continue").replace(
             b"Content-Length: 0\r\n", b""
@@ -321,202 +298,6 @@ def test_a_bomb_is_never_unpacked_beyond_the_limit() -> None:
     assert caught.value.status == 413
 
 
-def test_pipelined_answers_come_in_order_whatever_finishes_first() -> None:
-    with both() as (served, engines), served.connect() as sock, sock.makefile("rb") as stream:
-        engines.gate.clear()
-        fast = b"GET /v2/health/live HTTP/1.1\r\nHost: t\r\n\r\n"
-        for n in range(40):
-            sock.sendall(post(INFER, request_json(data=[n, 0, 0, 0], id=str(n)), close=False) + fast)
-        until(lambda: len(engines.taken) >= 4)
-        time.sleep(0.05)
-        assert len(engines.taken) <= 16, "no more are worked on at once than the limit says"
-        engines.gate.set()
-        for n in range(40):
-            reply = read_reply(stream)
-            assert reply is not None
-            assert json.loads(reply.body)["id"] == str(n)
-            assert total(reply) == [float(n)]
-            live = read_reply(stream)
-            assert live is not None
-            assert (live.status, live.body) == (200, b"")
-
-
-def test_too_many_pipelined_requests_are_refused_after_those_before() -> None:
-    with (
-        both(Limits(pipelined=2, queued=5)) as (served, engines),
-        served.connect() as sock,
-        sock.makefile("rb") as stream,
-    ):
-        engines.gate.clear()
-        sock.sendall(post(INFER, request_json(), close=False) * 20)
-        until(lambda: len(engines.taken) == 2)
-        engines.gate.set()
-        statuses = []
-        while (reply := read_reply(stream)) is not None:
-            statuses.append(reply.status)
-        assert statuses[-1] == 429
-        assert set(statuses[:-1]) == {200}
-        assert 5 <= len(statuses) <= 20
-
-
-def test_statuses_of_the_executor() -> None:
-    with both() as (served, engines):
-        for error, status, retry in (
-            (DeadlineExceeded("too late"), 504, None),
-            (Retryable("the worker died"), 503, "1"),
-            (Unavailable("closing"), 503, "1"),
-            (ValueError("secret detail"), 500, None),
-        ):
-            engines.error = error
-            (reply,) = exchange(served, post(INFER, request_json()))
-            assert (reply.status, reply.headers.get("retry-after")) == (status, retry)
-            assert "secret" not in reply.error
-        engines.error = None
-        engines.limit = 0
-        (reply,) = exchange(served, post(INFER, request_json()))
-        assert (reply.status, reply.headers["retry-after"]) == (429, "2")
-        meter = served.server.meters.engine("sum")
-        assert meter.rejected == {"deadline": 1, "retryable": 1, "unavailable": 1, "internal": 1, "overloaded": 1}
-        assert meter.in_flight == 0
-
-
-def test_a_client_that_vanishes_takes_its_requests_back() -> None:
-    with both() as (served, engines):
-        engines.gate.clear()
-        for _ in range(20):
-            with served.connect() as sock:
-                sock.sendall(post(INFER, request_json(), close=False) * 3)
-                until(lambda: bool(engines.taken))
-        until(lambda: engines.cancelled == len(engines.taken) and not served.server.data.connections)
-        engines.gate.set()
-        assert total(exchange(served, post(INFER, request_json()))[0]) == [10.0]
-        until(lambda: served.server.meters.engine("sum").in_flight == 0)
-        assert served.server.data.buffered == 0
-
-
-@pytest.mark.parametrize("stage", [10, 60, 120])
-def test_a_client_that_vanishes_in_the_middle_of_a_request_leaves_nothing(stage: int) -> None:
-    with both() as (served, _):
-        for _ in range(50):
-            with served.connect() as sock:
-                sock.sendall(post(INFER, request_json(), close=False)[:stage])
-        until(lambda: not served.server.data.connections)
-        assert served.server.data.buffered == 0
-
-
-def test_a_client_that_does_not_read_is_not_read_and_then_cut() -> None:
-    engines = FakeEngines()
-    engines.add(info("echo", (tensor("in", shape=("n", 250_000)),), (tensor("out", shape=("n", 250_000)),)), echo)
-    entry = {"name": "in", "shape": [1, 250_000], "datatype": "FP32", "parameters": {"binary_data_size": 1_000_000}}
-    text = json.dumps({"inputs": [entry], "parameters": {"binary_data_output": True}}).encode()
-    one = post(
-        "/v2/models/echo/infer", text + bytes(1_000_000), f"Inference-Header-Content-Length: {len(text)}", close=False
-    )
-    with serving(engines, Limits(write_time=1.0)) as served, served.connect() as sock:
-        sock.settimeout(0.5)
-        sent = 0
-        try:
-            for _ in range(100):
-                sock.sendall(one)
-                sent += 1
-        except (TimeoutError, ConnectionError):
-            pass
-        assert sent < 60, "the server went on reading"
-        assert len(engines.taken) <= sent
-        until(lambda: not served.server.data.connections)
-        assert served.server.data.buffered == 0
-
-
-def test_a_slow_reader_gets_everything() -> None:
-    engines = FakeEngines()
-    engines.add(info("echo", (tensor("in", shape=("n", 250_000)),), (tensor("out", shape=("n", 250_000)),)), echo)
-    data = np.arange(250_000, dtype=np.float32)
-    entry = {"name": "in", "shape": [1, 250_000], "datatype": "FP32", "parameters": {"binary_data_size": 1_000_000}}
-    text = json.dumps({"inputs": [entry], "parameters": {"binary_data_output": True}}).encode()
-    one = post(
-        "/v2/models/echo/infer", text + data.tobytes(), f"Inference-Header-Content-Length: {len(text)}", close=False
-    )
-    with serving(engines) as served, served.connect() as sock:
-        sender = threading.Thread(target=sock.sendall, args=(one * 20,))
-        sender.start()
-        time.sleep(0.3)
-        with sock.makefile("rb") as stream:
-            for _ in range(20):
-                reply = read_reply(stream)
-                assert reply is not None
-                assert reply.body[int(reply.headers["inference-header-content-length"]) :] == data.tobytes()
-        sender.join(20)
-
-
-def test_an_idle_connection_is_closed_in_silence(served: Served) -> None:
-    with served.connect() as sock:
-        sock.sendall(b"GET /v2 HTTP/1.1\r\nHost: t\r\n\r\n")
-        with sock.makefile("rb") as stream:
-            assert read_reply(stream) is not None
-            assert stream.read() == b""
-
-
-def test_a_connection_that_never_speaks_is_closed(served: Served) -> None:
-    with served.connect() as sock:
-        assert sock.recv(100) == b""
-
-
-def test_too_many_connections_are_told() -> None:
-    with both(Limits(connections=3)) as (served, _):
-        held = [served.connect() for _ in range(3)]
-        until(lambda: len(served.server.data.connections) == 3)
-        (reply,) = exchange(served, b"")
-        assert reply.status == 503
-        for sock in held:
-            sock.close()
-        until(lambda: not served.server.data.connections)
-        assert exchange(served, post(INFER, request_json()))[0].status == 200
-
-
-def test_bodies_of_all_connections_together_are_bounded() -> None:
-    with both(Limits(buffered_bytes=50_000)) as (served, _):
-        (reply,) = exchange(served, post(INFER, bytes(60_000)))
-        assert reply.status == 503
-        assert served.server.data.buffered == 0
-        (reply,) = exchange(served, post(INFER, gzip.compress(bytes(60_000)), "Content-Encoding: gzip"))
-        assert reply.status == 503
-        assert served.server.data.buffered == 0
-        assert exchange(served, post(INFER, request_json()))[0].status == 200
-
-
-def test_draining_finishes_what_is_in_flight_and_takes_nothing_new() -> None:
-    with both() as (served, engines), served.connect() as sock, served.connect() as idle:
-        engines.gate.clear()
-        sock.sendall(post(INFER, request_json(), close=False))
-        until(lambda: len(engines.taken) == 1)
-        cut: list[int] = []
-        drain = threading.Thread(target=lambda: cut.append(served.drain(20)))
-        drain.start()
-        assert idle.recv(10) == b"", "a connection with nothing due is closed at once"
-        until(lambda: served.server.data.draining)
-        with pytest.raises(ConnectionRefusedError):
-            served.connect()
-        engines.gate.set()
-        with sock.makefile("rb") as stream:
-            reply = read_reply(stream)
-            assert reply is not None
-            assert (reply.status, reply.headers["connection"]) == (200, "close")
-            assert stream.read() == b""
-        sock.close()
-        idle.close()
-        drain.join(20)
-        assert cut == [0]
-
-
-def test_draining_is_bounded() -> None:
-    with both() as (served, engines), served.connect() as sock:
-        engines.gate.clear()
-        sock.sendall(post(INFER, request_json(), close=False))
-        until(lambda: len(engines.taken) == 1)
-        assert served.drain(0.2) == 1
-        engines.gate.set()
-
-
 def test_not_ready_is_503_and_still_live(served: Served) -> None:
     try:
         served.steady.reason = "engine 'sum' does not serve yet: loading"
@@ -534,7 +315,7 @@ def at_control(served: Served, raw: bytes) -> Any:
 
 
 def test_the_control_port() -> None:
-    with both() as (served, engines):
+    with summing() as (served, engines):
         exchange(served, post(INFER, request_json()))
         exchange(served, post(INFER, b"{"))
         reply = at_control(served, b"GET /metrics HTTP/1.0\r\n\r\n")
@@ -567,7 +348,7 @@ def test_names_that_clients_invent_make_no_metrics(served: Served) -> None:
 
 
 def test_a_swap_between_reading_and_answering_is_told_by_version() -> None:
-    with both() as (served, engines):
+    with summing() as (served, engines):
         engines.gate.clear()
         replies: list[Any] = []
         client = threading.Thread(target=lambda: replies.extend(exchange(served, post(INFER, request_json()))))

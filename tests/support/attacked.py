@@ -17,8 +17,8 @@ from trtops.backend.port import BackendStatus
 from trtops.registry.memory import MemoryRegistry
 from trtops.release import layout
 from trtops.release.assemble import config_release, engine_release
-from trtops.release.documents import Channel
-from trtops.release.envelope import sign
+from trtops.release.documents import Binding, Channel, ChannelSnapshot
+from trtops.release.envelope import read_unverified, sign
 from trtops.release.keys import KeyRing, Signer
 from trtops.release.publish import Bundle, Published, publish
 from trtops.release.refresh import refresh_snapshot
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 
 DAY = 86_400
 CLS = Channel(engine="cls", environment="dev")
+POINTER = layout.pointer(CLS)
 
 
 class AttackedRegistry(MemoryRegistry):
@@ -240,3 +241,21 @@ def generation(agent: Agent, engine: str = "cls") -> int:
 
 def reason(agent: Agent, engine: str = "cls") -> str:
     return str(agent.status()["engines"][engine]["reason"])
+
+
+def refused(agent: Agent, words: str, *, stays: int, engine: str = "cls") -> None:
+    """The attack is noticed and told, and what ran still runs."""
+    until(lambda: words in reason(agent, engine))
+    assert generation(agent, engine) == stays
+
+
+def forged_pointer(scene: Scene, signer: Signer, **changes: Any) -> bytes:
+    """The newest pointer with changes, signed by whoever."""
+    present = read_unverified(scene.registry.past[POINTER][-1], Binding).value
+    forged = Binding.model_validate(present.model_dump() | {"actor": signer.key_id} | changes)
+    return sign(forged, [signer])
+
+
+def forged_snapshot(scene: Scene, signer: Signer, **changes: Any) -> bytes:
+    present = read_unverified(scene.registry.past[layout.SNAPSHOT][-1], ChannelSnapshot).value
+    return sign(ChannelSnapshot.model_validate(present.model_dump() | changes), [signer])

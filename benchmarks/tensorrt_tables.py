@@ -3,26 +3,45 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 Row = dict[str, Any]
 
 _BUILDER = "build the engine"
+_NONE: Row = {"seconds": None, "phases": {}}
+
+
+_FIGURES = {"first", "again", "accuracy", "points"}
+
+
+def merged(files: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Results of several files as one: a later row replaces one of its name, unless it has fewer of the figures."""
+    found: dict[str, Any] = {"rows": {}}
+    for results in files:
+        rows = found["rows"]
+        for name, row in results["rows"].items():
+            if len(_FIGURES & row.keys()) >= len(_FIGURES & rows.get(name, {}).keys()):
+                rows[name] = row
+        found |= {name: value for name, value in results.items() if name != "rows"}
+    return found
 
 
 def tables(results: dict[str, Any]) -> str:
     """All tables of a results file."""
     about = results["machine"]
     rows = list(results["rows"].values())
-    good = [row for row in rows if "failed" not in row]
+    good = [row for row in rows if "first" in row]
     cores = f", {about['cores']} cores" if about["cores"] else ""
     head = (
         f"# TensorRT on a GPU\n\n{about['device']}, driver {about['driver']}, {about['backend']} {about['version']}, "
         f"CPython {about['python']}{cores}. Printed by `benchmarks/tensorrt_h200.py table`; latencies in µs, one "
         "caller, closed loop, copies in and out counted. `level` is `builder.optimization_level`.\n"
     )
-    parts = [head, _builds(good), _accuracy(good), _latency(good), _parts(good), _shapes(good), _said(good)]
-    parts.append(_failed([row for row in rows if "failed" in row or "unmeasured" in row]))
+    parts = [head, _builds(good), _warm(good), _accuracy(good), _latency(good), _parts(good), _shapes(good)]
+    parts += [_said(good), _failed(rows)]
     if notes := results.get("notes"):
         parts.append("\n".join(["## What these figures are", "", *(f"- {note}" for note in notes)]) + "\n")
     return "\n".join(part for part in parts if part)
@@ -53,7 +72,7 @@ def _seconds(value: float | None) -> str:
 def _builds(rows: list[Row]) -> str:
     lines = []
     for row in rows:
-        one, two = (row.get(name) or {"seconds": None, "phases": {}} for name in ("first", "again"))
+        one, two = (row.get(name) or _NONE for name in ("first", "again"))
         ours, theirs = (build["phases"].get(_BUILDER) for build in (one, two))
         seconds = (one["seconds"], two["seconds"], ours, theirs)
         lines.append(
@@ -84,13 +103,24 @@ def _phases(rows: list[Row]) -> str:
         names += [name for name in row["first"]["phases"] if name not in names]
     for row in timed:
         for build in ("first", "again"):
-            phases = row[build]["phases"]
+            phases = (row.get(build) or _NONE)["phases"]
             lines.append([*_label(row), build, *(_seconds(phases.get(name)) for name in names)])
     words = (
         "Seconds. `library`: importing TensorRT, plugins, CUDA; `start the builder`: `trt.Builder`, which loads its "
         "kernels; `model`: repairs and conversion into the precision."
     )
     return _table("Phases of the builds", words, [*_LABELS, "build", *names], lines)
+
+
+def _warm(rows: list[Row]) -> str:
+    """Two builds in one process."""
+    lines = []
+    for row in rows:
+        for number, build in enumerate(row.get("warm", ()), start=1):
+            phases = ", ".join(f"{name} {seconds:.1f}" for name, seconds in build["phases"].items())
+            lines.append([*_label(row), str(number), _seconds(build["seconds"]), phases])
+    words = "Two builds in one process, both with the timings of the first build: what a builder that stays would save."
+    return _table("A builder that stays", words, [*_LABELS, "build", "s", "of which"], lines)
 
 
 def _accuracy(rows: list[Row]) -> str:
@@ -201,5 +231,9 @@ def _said(rows: list[Row]) -> str:
 
 
 def _failed(rows: list[Row]) -> str:
-    lines = [f"- {row.get('name', '?')}: {row.get('failed', row.get('unmeasured'))[:500]}" for row in rows]
+    lines = [
+        f"- {row['name']}: {step}: {' '.join(reason[:500].split())}"
+        for row in rows
+        for step, reason in row.get("failed", {}).items()
+    ]
     return "\n".join(["## Not built or not measured", "", *lines]) + "\n" if lines else ""

@@ -90,14 +90,15 @@ def model_statistics(info: EngineInfo, meter: EngineMeter) -> dict[str, Any]:
     """One entry of ``GET /v2/models/stats``.
 
     Copies in and out are part of ``compute_infer``: they are not measured apart, so their counts stay 0. Executions
-    are summed as shares (a request of 2 rows in a batch of 8 is a quarter of one) and rounded.
+    are summed as shares (a request of 2 rows in a batch of 8 is a quarter of one) and rounded. The version is the major
+    one alone: perf_analyzer reads it as an integer and looks that up again.
     """
     meter.fold()
     good = meter.queue.count
     successes = meter.duration.get(200)
     return {
         "name": info.name,
-        "version": info.version,
+        "version": info.version.partition(".")[0],
         "last_inference": meter.last,
         "inference_count": meter.requests,
         "execution_count": round(sum(batch.executions for batch in meter.batches.values())),

@@ -107,7 +107,7 @@ class Catalogue:
         return self._codecs
 
     def find(self, name: str, version: str | None = None) -> Codec:
-        """The codec of an engine.
+        """The codec of an engine; ``version`` is that of its interface, or the major one alone.
 
         Raises:
             UnknownModel: not served here; says what is.
@@ -121,7 +121,7 @@ class Catalogue:
                 raise Unavailable(f"model '{name}' does not serve now: {reason}", fix="ask again later")
             known = ", ".join(f"'{known}'" for known in sorted(codecs)) or "none"
             raise UnknownModel(f"unknown model '{name:.100}': served here: {known}")
-        if version is not None and version != codec.info.version:
+        if version is not None and version not in (codec.info.version, codec.info.version.partition(".")[0]):
             raise UnknownModel(
                 f"model '{name}' has no version '{version:.40}' here: version '{codec.info.version}' is served"
             )

@@ -73,21 +73,29 @@ def test_an_engine_outlives_its_thread_without_a_word(unraisable: list[Any]) -> 
 
 
 def test_it_is_freed_at_once_by_its_own_thread() -> None:
-    owned = native._OWNED.engines
-    before = len(owned)
-    first = NativeEngine()
-    assert first.usable
-    assert len(owned) == before + 1
-    del first
-    assert len(owned) == before
+    counts: list[int] = []
+
+    def alone() -> None:  # other tests' engines belong to other threads
+        engine = NativeEngine()
+        counts.append(len(native._OWNED.engines))
+        assert engine.usable
+        del engine
+        counts.append(len(native._OWNED.engines))
+
+    in_a_thread(alone)
+    assert counts == [1, 0]
 
 
-def test_what_another_thread_dropped_is_freed_when_this_one_makes_the_next() -> None:
-    owned = native._OWNED.engines
-    before = len(owned)
-    held = [NativeEngine()]
-    in_a_thread(held.clear)
-    assert len(owned) == before + 1
-    again = NativeEngine()
-    assert len(owned) == before + 1
-    assert again.usable
+def test_what_another_thread_dropped_is_freed_when_its_own_makes_the_next() -> None:
+    counts: list[int] = []
+
+    def alone() -> None:
+        held = [NativeEngine()]
+        in_a_thread(held.clear)
+        counts.append(len(native._OWNED.engines))
+        again = NativeEngine()
+        counts.append(len(native._OWNED.engines))
+        assert again.usable
+
+    in_a_thread(alone)
+    assert counts == [1, 1]

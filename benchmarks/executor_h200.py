@@ -48,7 +48,7 @@ from trtops.executor.executor import Executor
 from trtops.spec.engine import Batching, EngineSpec, Execution
 from trtops.store import Store
 from trtops.transport.client import Client
-from trtops.transport.server import Limits as Slots
+from trtops.transport.limits import Limits as Slots
 from trtops.transport.server import Server
 
 if TYPE_CHECKING:

@@ -22,7 +22,7 @@ from trtops.executor.supervisor import Supervisor
 from trtops.executor.unit import Pace
 from trtops.spec.engine import Batching, Memory
 from trtops.transport.client import Client
-from trtops.transport.server import Limits
+from trtops.transport.limits import Limits
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

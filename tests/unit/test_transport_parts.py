@@ -125,11 +125,14 @@ def test_the_bell_is_rung_only_for_a_sleeper() -> None:
     writer, reader = Writer(words, 0, 4), Reader(words, 0, 4)
     assert reader.announce_sleep()
     assert writer.push(1)
+    assert not writer.push(2)  # it is being woken
     assert not reader.announce_sleep()  # something came: do not sleep
     reader.announce_awake()
-    assert not writer.push(2)
-    assert reader.pop() == [1, 2]
+    assert not writer.push(3)
+    assert reader.pop() == [1, 2, 3]
     assert words[RING_SLEEPS // 4] == 0
+    assert reader.announce_sleep()
+    assert writer.push(4)
 
 
 @given(st.integers(0, 2**32 - 1))

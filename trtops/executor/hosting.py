@@ -42,7 +42,7 @@ from trtops.executor.orders import (
 )
 from trtops.executor.port import Opening
 from trtops.executor.shadow import Shadows
-from trtops.transport.server import Limits, Server
+from trtops.transport.server import Server
 
 if TYPE_CHECKING:
     import socket
@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     from trtops.backend.port import Backend
     from trtops.executor.observer import BatchReport
     from trtops.executor.orders import FromSupervisor
+    from trtops.transport.limits import Limits
 
 log = logging.getLogger(__name__)
 

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from trtops.executor.nursery import Nursery
     from trtops.executor.unit import Action, Worker
     from trtops.spec.engine import Batching, Execution, Memory, Profile
-    from trtops.transport.server import Limits
+    from trtops.transport.limits import Limits
 
 log = logging.getLogger(__name__)
 

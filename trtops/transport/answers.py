@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from trtops.transport.segment import Segment
     from trtops.transport.tensors import Description
 
+_unpack = ANSWER.unpack_from
+
 
 class Answers:
     """Reads answers of one segment, and gives their slots back."""
@@ -47,6 +49,7 @@ class Answers:
         """Read the answer to a call out of its slot, and free the slot."""
         slot = call.slot
         segment = self._segment
+        data = segment.bytes
         start = segment.starts[slot] + ANSWER_OFFSET
         reply = Reply()
         (
@@ -59,7 +62,7 @@ class Answers:
             reply.queue_us,
             reply.compute_us,
             retry_after,
-        ) = ANSWER.unpack_from(segment.bytes, start)
+        ) = _unpack(data, start)
         if sequence != call.sequence:
             reply.error = Retryable(f"slot {slot} holds the answer to request {sequence}, not {call.sequence}")
         elif status:
@@ -67,15 +70,16 @@ class Answers:
         else:
             begin = start + ANSWER_BYTES
             try:
-                described = self._parser.parse(segment.bytes[begin : begin + min(size, MAX_DESCRIPTION)])
+                described = self._parser.parse(data[begin : begin + (min(MAX_DESCRIPTION, size))])
             except InputError as error:
                 reply.error = error
             else:
                 if not self._copy:
                     reply.outputs = self._lend(slot, described)
                     return reply
-                views = described.views(slot, segment.outputs)
-                reply.outputs = {name: view.copy() for name, view in views.items()}
+                outputs = reply.outputs
+                for name, view in described.views(slot, segment.outputs).items():
+                    outputs[name] = view.copy()
         self._free(slot)
         return reply
 

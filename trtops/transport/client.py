@@ -7,6 +7,7 @@ there by the executor; so is the answer. A client may be used by many threads; i
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import select
 import threading
@@ -44,6 +45,8 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
     Arrays = Mapping[str, NDArray[np.generic]]
+
+_write_request = REQUEST.pack_into
 
 
 class Client:
@@ -101,7 +104,7 @@ class Client:
         self._answers = Answers(self._segment, self._free.append, copy=copy)
         self._calls: dict[int, Call] = {}
         self._followers: deque[Call] = deque()
-        self._sequence = 0
+        self._sequences = itertools.count(1)
         self._lock = threading.Lock()
         self._polling = threading.Lock()
         self._asked: dict[int, Call] = {}
@@ -187,16 +190,15 @@ class Client:
             Unavailable: the connection is gone.
         """
         described = self._describer.describe(engine, rows, like)
-        with self._lock:
-            if self._gone is not None:
-                raise Unavailable(f"the connection is gone: {self._gone}", fix="connect again")
-            if not self._free:
-                raise Overloaded(
-                    f"all {self._segment.layout.slots} slots are in use", fix="wait for answers, or ask for more slots"
-                )
+        if self._gone is not None:
+            raise self._no_more()
+        try:
             slot = self._free.popleft()
-            self._sequence += 1
-            call = Call(slot, self._sequence, done)
+        except IndexError:
+            slots = self._segment.layout.slots
+            what = f"all {slots} slots are in use"
+            raise Overloaded(what, fix="wait for answers, or ask for more slots") from None
+        call = Call(slot, next(self._sequences), done)
         encoded = described.encoded
         segment = self._segment
         if self._described[slot] is not encoded:  # else it stands there: the executor does not write to it
@@ -206,6 +208,9 @@ class Client:
         call.size = len(encoded)
         return call, described.views(slot, segment.inputs)
 
+    def _no_more(self) -> Unavailable:
+        return Unavailable(f"the connection is gone: {self._gone}", fix="connect again")
+
     def send(self, call: Call, *, deadline: float | None = None, priority: int = 0) -> None:
         """Send a request whose slot was reserved and written.
 
@@ -213,13 +218,13 @@ class Client:
             Unavailable: the connection is gone.
         """
         due = 0 if deadline is None else max(1, int(deadline * 1e9))
-        segment = self._segment
-        REQUEST.pack_into(segment.bytes, segment.starts[call.slot], call.sequence, due, priority, call.size)
+        segment, slot = self._segment, call.slot
+        _write_request(segment.bytes, segment.starts[slot], call.sequence, due, priority, call.size)
         with self._lock:
             if self._gone is not None:
-                raise Unavailable(f"the connection is gone: {self._gone}", fix="connect again")
-            self._calls[call.slot] = call
-            ring = self._submit.push(call.slot)
+                raise self._no_more()
+            self._calls[slot] = call
+            ring = self._submit.push(slot)
         if ring:
             if self.defer is None:
                 self._ring()
@@ -229,8 +234,10 @@ class Client:
 
     def _ring(self) -> None:
         self._ring_due = False
-        with contextlib.suppress(OSError):  # its counter is full: it is rung; or another thread hung up
+        try:  # noqa: SIM105 - as often as requests are sent; contextlib.suppress takes as long as the call
             os.eventfd_write(self._their_bell, 1)
+        except OSError:  # its counter is full: it is rung; or another thread hung up
+            pass
 
     def abandon(self, call: Call) -> None:
         """Free a slot that was reserved and will not be sent."""
@@ -275,11 +282,10 @@ class Client:
 
     def _follow(self, call: Call) -> None:
         """Sleep until the call is answered, or until it is this thread's turn to poll."""
-        event = threading.Event()
+        event = call.event = threading.Event()
+        if call.reply is not None:  # looked at after the event is there for who answers: see _answer
+            return
         with self._lock:
-            if call.reply is not None:
-                return
-            call.event = event
             self._followers.append(call)
         if not self._polling.locked():
             self._promote()  # the one who polled left before it could see this call
@@ -304,7 +310,7 @@ class Client:
             came = self._poll(timeout)
         self._promote()
         if self._gone is not None:
-            raise Unavailable(f"the connection is gone: {self._gone}", fix="connect again")
+            raise self._no_more()
         return came
 
     def fileno(self) -> int:
@@ -329,16 +335,16 @@ class Client:
                 complete.announce_awake()
                 self._take()
                 if self._gone is not None:
-                    raise Unavailable(f"the connection is gone: {self._gone}", fix="connect again")
+                    raise self._no_more()
                 if complete.announce_sleep():
                     return
 
     def _poll(self, timeout: float | None) -> bool:
-        complete = self._complete
-        if complete.pending():
-            return self._take()
+        if self._take():
+            return True
         if self._gone is not None:
             return True
+        complete = self._complete
         if self._spin:
             until = time.perf_counter() + self._spin
             while time.perf_counter() < until:
@@ -361,8 +367,7 @@ class Client:
         return bool(numbers)
 
     def _answer(self, call: Call, reply: Reply) -> None:
-        with self._lock:  # a thread that is about to sleep until this looks at the reply under it
-            call.reply = reply
+        call.reply = reply  # before it looks for the event: a thread that is about to sleep goes the other way round
         if call.event is not None:
             call.event.set()
         if call.done is not None:
@@ -414,9 +419,9 @@ class Client:
         """
         with self._lock:
             if self._gone is not None:
-                raise Unavailable(f"the connection is gone: {self._gone}", fix="connect again")
-            self._sequence += 1
-            call = self._asked[self._sequence] = Call(-1, self._sequence, None)
+                raise self._no_more()
+            number = next(self._sequences)
+            call = self._asked[number] = Call(-1, number, None)
         try:
             self._socket.send(encode(Ask(call.sequence)))
         except OSError as error:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import os
 import threading
 from functools import partial
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
@@ -33,8 +32,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-_ROUNDS: Final = 4
-"""Times that a client's ring is emptied before other clients have their turn."""
+_read_request = REQUEST.unpack_from
+_write_answer = ANSWER.pack_into
 
 
 class Answer(Protocol):
@@ -120,7 +119,6 @@ class Connection:
         name: for the log, and for whose turn it is: ``pid 12, uid 1000``.
         segment: shared with it.
         bell: its eventfd, which the executor rings.
-        taken: requests that were read off its ring, ever.
     """
 
     def __init__(self, name: str, segment: Segment, bell: int, handler: Handler, *, private: bool) -> None:
@@ -136,8 +134,7 @@ class Connection:
         self.name = name
         self.segment = segment
         self.bell = bell
-        self.taken = 0
-        self._handler = handler
+        self._submit = handler.submit
         self._private = private
         layout = segment.layout
         self._submitted = Reader(segment.words, layout.submit, layout.entries)
@@ -161,35 +158,38 @@ class Connection:
         """Slots that the executor holds."""
         return len(self._cancels)
 
-    def drain(self) -> bool:
-        """Take the requests that are in the ring, then ask for the doorbell again.
+    def wake(self) -> None:
+        """From now on somebody looks for requests again and again: the client need not ring until :meth:`rest`."""
+        self._submitted.announce_awake()
 
-        Returns:
-            False: the client sends as fast as its requests are taken; come back when the others had their turn.
+    def take(self) -> int:
+        """Take the requests that are in the ring. Returns how many.
 
         Raises:
             Violation: the client broke the protocol.
         """
+        slots = self._submitted.pop()
+        for slot in slots:
+            self._take(slot)
+        return len(slots)
+
+    def rest(self) -> bool:
+        """Nobody looks any more: ask for the doorbell. False: something came meanwhile, take it first."""
+        if self._submitted.announce_sleep():
+            return True
         self._submitted.announce_awake()
-        for _ in range(_ROUNDS):
-            for slot in self._submitted.pop():
-                self.taken += 1
-                self._take(slot)
-            if self._submitted.announce_sleep():
-                return True
-            self._submitted.announce_awake()
         return False
 
     def expect(self, *, more: bool) -> None:
         """Have the client not ring once it has all its answers, since who gives them looks for what it sends then.
 
-        That has to end with ``more=False`` and then :meth:`drain`, whatever came.
+        That has to end with ``more=False``, and then with :meth:`take` and :meth:`rest`, whatever came.
         """
         with self._lock:
             self._expecting = more
 
     def linger(self, seconds: float, clock: Callable[[], float]) -> bool:
-        """Look for requests for a moment instead of sleeping. Afterwards :meth:`drain` is called, whatever came.
+        """Look for requests for a moment instead of sleeping. Afterwards they are taken, or :meth:`rest` is called.
 
         Returns:
             Whether there are some.
@@ -204,34 +204,34 @@ class Connection:
 
     def _take(self, slot: int) -> None:
         segment = self.segment
-        if slot >= len(segment.starts):
-            raise Violation(f"slot {slot} of {len(segment.starts)}")
-        start = segment.starts[slot]
-        sequence, deadline, priority, size = REQUEST.unpack_from(segment.bytes, start)
-        with self._lock:
-            if slot in self._cancels:
-                raise Violation(f"slot {slot} was posted twice")
-            self._cancels[slot] = (sequence, None)
+        starts, data, cancels = segment.starts, segment.bytes, self._cancels
+        if slot >= len(starts):
+            raise Violation(f"slot {slot} of {len(starts)}")
+        begin = starts[slot]
+        sequence, deadline, priority, size = _read_request(data, begin)
+        if slot in cancels:
+            raise Violation(f"slot {slot} was posted twice")
+        cancels[slot] = (sequence, None)  # by this thread only, and close() as well: with no lock
         try:
             if size > MAX_DESCRIPTION:
                 raise InputError(f"a description of {size} bytes")  # noqa: TRY301 - answered like every other
-            begin = start + REQUEST_BYTES
-            request = self._parser.parse(segment.bytes[begin : begin + size])
+            begin += REQUEST_BYTES
+            request = self._parser.parse(data[begin : begin + size])
             inputs = request.views(slot, segment.inputs)
             if self._private:
                 inputs = {name: array.copy() for name, array in inputs.items()}
             due = deadline / 1e9 if deadline else None
             done = partial(self.answer, slot, sequence)
-            cancel = self._handler.submit(request.engine, inputs, request.rows, due, priority, done, self.name)
+            cancel = self._submit(request.engine, inputs, request.rows, due, priority, done, self.name)
         except Exception as error:  # whatever it is, the client gets an answer
             if not isinstance(error, TrtopsError):
                 log.exception("a request of %s failed", self.name)
             self._refuse(slot, sequence, error)
             return
-        if slot in self._cancels:
+        if slot in cancels:
             with self._lock:
-                if slot in self._cancels:  # not answered meanwhile; the next request in it is taken by this thread
-                    self._cancels[slot] = (sequence, cancel)
+                if slot in cancels:  # not answered meanwhile; the next request in it is taken by this thread
+                    cancels[slot] = (sequence, cancel)
 
     def cancel(self, slot: int, sequence: int) -> None:
         """Cancel a request, if it is still that one."""
@@ -257,7 +257,7 @@ class Connection:
         if self._described[slot] is not encoded:  # else it stands there; a client that changed it harms itself
             segment.bytes[start + ANSWER_BYTES : start + ANSWER_BYTES + len(encoded)] = encoded
             self._described[slot] = encoded
-        ANSWER.pack_into(
+        _write_answer(
             segment.bytes,
             start,
             sequence,
@@ -276,7 +276,7 @@ class Connection:
         segment = self.segment
         text = encode_error(error, segment.layout.output_bytes)
         segment.outputs[slot][: len(text)] = np.frombuffer(text, np.uint8)
-        ANSWER.pack_into(
+        _write_answer(
             segment.bytes,
             segment.starts[slot] + ANSWER_OFFSET,
             sequence,
@@ -299,8 +299,10 @@ class Connection:
             if self._expecting and not self._cancels:
                 self._submitted.announce_awake()
             if self._completed.push(slot):
-                with contextlib.suppress(BlockingIOError):  # its counter is full: it is rung already
+                try:  # noqa: SIM105 - as often as answers are given; contextlib.suppress takes as long as the call
                     os.eventfd_write(self.bell, 1)
+                except BlockingIOError:  # its counter is full: it is rung already
+                    pass
 
     def close(self) -> int:
         """Let go of the client: cancel what waits; what runs is answered to nobody. Returns what was in flight."""

@@ -19,8 +19,8 @@ import msgspec
 
 from trtops.errors import InputError, TrtopsError, Unavailable
 from trtops.transport.layout import VERSION
+from trtops.transport.limits import Limits
 from trtops.transport.listening import listen
-from trtops.transport.server import Limits
 from trtops.transport.wire import (
     MAX_PACKET,
     Ask,

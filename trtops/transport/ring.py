@@ -1,7 +1,8 @@
 """A ring of 32-bit numbers between two processes: one writes, one reads, no lock.
 
 Each end keeps its own index and only publishes it; what the other end published is read once and checked. The reader
-announces that it is about to sleep; only then does the writer ring its doorbell.
+announces that it is about to sleep; only then does the writer ring its doorbell. Who is about to ring takes the
+announcement away first: what is written until the reader is awake needs no second ring.
 
 Order of memory: the writer stores the entry, then the tail; the reader loads the tail, then the entry. x86-64 keeps
 both orders. The announcement needs a full barrier at both ends (store, then load): taking and releasing a lock, which
@@ -54,7 +55,10 @@ class Writer:
             return True
         self._fence.acquire()
         self._fence.release()
-        return words[self._sleeps] != 0
+        if words[self._sleeps]:
+            words[self._sleeps] = 0  # the caller rings now: once for all that is written until the reader looks
+            return True
+        return False
 
 
 class Reader:

@@ -15,7 +15,6 @@ import select
 import socket
 import threading
 import time
-from dataclasses import dataclass
 from pathlib import Path
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Final
@@ -25,7 +24,8 @@ import msgspec
 from trtops.errors import InputError, StorageError, TrtopsError, Unavailable
 from trtops.transport.connection import Connection, Handler
 from trtops.transport.crew import Crew, Turn
-from trtops.transport.layout import MIN_OUTPUT_BYTES, VERSION, Layout, aligned
+from trtops.transport.layout import VERSION
+from trtops.transport.limits import Limits, agree
 from trtops.transport.listening import listen
 from trtops.transport.peers import Patience, Peer
 from trtops.transport.ring import Violation
@@ -48,44 +48,19 @@ from trtops.transport.wire import (
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from trtops.transport.layout import Layout
+    from trtops.transport.wire import FromClient
+
 log = logging.getLogger(__name__)
 
 _GREETING: Final = 5.0
 """Seconds that a client has to say hello."""
 
-_NUMBERS: Final = 1 << 20
-"""Slots and bytes in a hello are checked against this before anything is computed with them."""
-
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """What clients may have.
-
-    Attributes:
-        clients: connected at once.
-        slots: of one client.
-        bytes: of one client's segment.
-        users: user ids that may connect; None: the executor's own and root.
-        groups: group ids whose members may connect as well (by their primary group).
-        mode: permissions of the socket's file.
-    """
-
-    clients: int = 64
-    slots: int = 256
-    bytes: int = 256 << 20
-    users: frozenset[int] | None = None
-    groups: frozenset[int] = frozenset()
-    mode: int = 0o600
-
-    def allow(self, uid: int, gid: int) -> bool:
-        """Tell whether a user may connect."""
-        users = {0, os.getuid()} if self.users is None else self.users
-        return uid in users or gid in self.groups
-
-
 _THREADS: Final = 2
 _MANY_CORES: Final = 8
 _EVENTS: Final = 64
+_ROUNDS: Final = 4
+"""Times that clients which are awake are looked at before others are listened to."""
 _BATCH: Final = 1.0
 """Seconds that the end of a server waits for a batch that one of its threads runs."""
 
@@ -139,7 +114,9 @@ class Server:
         self._crew = Crew(clock)
         self._linger = _linger(linger, len(os.sched_getaffinity(0)))
         self._patience = Patience()
-        self._rang = False
+        self._awake: dict[Peer, None] = {}
+        self._came = False
+        self._rounds = 0
         self._ended = threading.Event()
         self._left = _THREADS
         self._threads = [
@@ -203,15 +180,39 @@ class Server:
             self._crew.leave()
 
     def _listen(self, turn: Turn) -> bool:
-        """Wait for events and serve them. False: the server is to end."""
-        events = self._epoll.poll(self._timeout(), _EVENTS)
+        """Take what clients that are awake sent, else wait for events and serve them. False: the server is to end.
+
+        As long as some of them send, others have to ring, and are listened to every few rounds.
+        """
         with self._serving:
-            self._rang = False
-            if not self._handle(events):
-                return False
-            rang = self._rang
-        if rang:
+            came = self._look()
+            self._rounds = self._rounds + 1 if came else 0
+            settled = not came and self._rest()
+        if not came or self._rounds >= _ROUNDS:
+            self._rounds = 0
+            events = self._epoll.poll(self._timeout() if settled else 0, _EVENTS)
+            with self._serving:
+                self._came = came
+                if not self._handle(events):
+                    return False
+                came = self._came
+        if came:
             self._start(turn)
+        return True
+
+    def _look(self) -> bool:
+        """Take what clients that are awake sent. False: nothing."""
+        came = False
+        for peer in tuple(self._awake):
+            came = self._guarded(peer, self._take) or came
+        return came
+
+    def _rest(self) -> bool:
+        """Nobody sends any more: let all of them ring again. False: something came meanwhile."""
+        for peer in tuple(self._awake):
+            if peer.connection is not None and not peer.connection.rest():
+                return False
+            self._awake.pop(peer, None)
         return True
 
     def _start(self, turn: Turn) -> None:
@@ -224,7 +225,7 @@ class Server:
                     lone.connection.expect(more=True)
                 self._handler.start(relief=turn)
                 turn.end()
-                if lone is None or not self._stay(lone):
+                if lone is None or not self._stay(lone, turn):
                     return
         finally:
             if mine:
@@ -254,7 +255,7 @@ class Server:
         peer = next(iter(self._bells.values()), None)
         return peer if peer is not None and peer.connection is not None and self._patience.worth() else None
 
-    def _stay(self, peer: Peer) -> bool:
+    def _stay(self, peer: Peer, turn: Turn) -> bool:
         """Look a moment longer for requests of a lone client, before it has to ring. True: some are submitted."""
         connection = peer.connection
         if connection is None:
@@ -263,10 +264,12 @@ class Server:
         came = not connection.in_flight and connection.linger(self._linger, self._clock)
         self._patience.note(came=came)
         with self._serving:
-            before = connection.taken
-            if self._bells.get(peer.bell) is peer:
-                self._serve(peer.bell)
-            return connection.taken != before
+            if self._bells.get(peer.bell) is not peer:
+                return False
+            came = self._guarded(peer, self._take)
+            while turn.lost and not connection.rest():  # who leads may sleep
+                came = self._guarded(peer, self._take) or came
+            return came
 
     def _timeout(self) -> float:
         if not self._strangers:
@@ -301,11 +304,13 @@ class Server:
         peer = self._bells.get(fd) or self._peers.get(fd)
         if peer is None:
             return  # dropped by an event before this one
+        if self._guarded(peer, self._rung if fd == peer.bell else self._read):
+            self._came = True
+
+    def _guarded(self, peer: Peer, step: Callable[[Peer], bool]) -> bool:
+        """Do something for a client, and hang up on it if that fails. False: no request came."""
         try:
-            if fd == peer.bell:
-                self._rung(peer)
-            elif not self._read(peer):
-                self._drop(peer, None)
+            return step(peer)
         except (Violation, InputError) as error:
             self._drop(peer, f"it broke the protocol: {error}")
         except OSError as error:
@@ -313,6 +318,7 @@ class Server:
         except Exception:
             log.exception("serving %s failed", peer.name)
             self._drop(peer, "the executor failed to serve it")
+        return False
 
     def _take_adopted(self) -> None:
         with contextlib.suppress(BlockingIOError):
@@ -357,62 +363,51 @@ class Server:
             listening.accept()[0].close()
         self._spare = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
 
-    def _rung(self, peer: Peer) -> None:
-        self._rang = True
-        if peer.connection is not None and not peer.connection.drain():
-            os.eventfd_write(peer.bell, 1)
+    def _rung(self, peer: Peer) -> bool:
+        """A client rang: from now on it is awake."""
+        if peer.connection is None:
+            return False
+        peer.connection.wake()
+        self._awake[peer] = None
+        return self._take(peer)
+
+    def _take(self, peer: Peer) -> bool:
+        return peer.connection is not None and peer.connection.take() > 0
 
     def _read(self, peer: Peer) -> bool:
-        """Read one message. False: the client is gone."""
+        """Read one message, and hang up on a client that is gone. It is no request: false."""
         try:
             packet = peer.socket.recv(MAX_PACKET)
         except BlockingIOError:
-            return True
-        if not packet:
             return False
-        message = decode_from_client(packet)
+        if packet:
+            self._hear(peer, decode_from_client(packet))
+        else:
+            self._drop(peer, None)
+        return False
+
+    def _hear(self, peer: Peer, message: FromClient) -> None:
         if isinstance(message, Hello):
             self._greet(peer, message)
         elif isinstance(message, Lookup):
             _say(peer.socket, encode(Refused(NO_ROUTES, "this executor has no workers", "say hello to it")))
-            return False
+            self._drop(peer, None)
         elif peer.connection is None:
             raise Violation("it did not begin with a hello")
         elif isinstance(message, Withdraw):
             peer.connection.cancel(message.slot, message.sequence)
         elif isinstance(message, Ask):
             _say(peer.socket, encode(Catalogue(message.number, msgspec.Raw(self._handler.catalogue()))))
-        return True
 
     def _greet(self, peer: Peer, hello: Hello) -> None:
         if peer.connection is not None:
             raise Violation("it said hello twice")
         try:
-            layout = self._agree(hello)
+            layout = agree(hello, self._limits)
             self._welcome(peer, layout)
         except TrtopsError as error:
             _say(peer.socket, encode(Refused(status_of(error), error.what, error.fix)))
             self._drop(peer, f"it was refused: {error}")
-
-    def _agree(self, hello: Hello) -> Layout:
-        if VERSION not in hello.versions:
-            raise InputError(
-                f"the client speaks version {hello.versions}, this executor {VERSION}", fix="update the older of both"
-            )
-        limits = self._limits
-        sizes = hello.input_bytes, hello.output_bytes
-        if not 0 < hello.slots <= min(limits.slots, _NUMBERS) or not all(0 <= size <= limits.bytes for size in sizes):
-            raise InputError(
-                f"{hello.slots} slots of {sizes[0]} + {sizes[1]} bytes were asked for",
-                fix=f"a client may have {limits.slots} slots and {limits.bytes} bytes",
-            )
-        layout = Layout(hello.slots, aligned(sizes[0]), aligned(max(sizes[1], MIN_OUTPUT_BYTES)))
-        if layout.total > limits.bytes:
-            raise InputError(
-                f"{hello.slots} slots of {sizes[0]} + {sizes[1]} bytes need {layout.total} bytes",
-                fix=f"a client may have {limits.bytes} bytes: ask for fewer or smaller slots",
-            )
-        return layout
 
     def _welcome(self, peer: Peer, layout: Layout) -> None:
         """Give the client its segment. Its bell is watched before it knows of it, else its first ring could be lost."""
@@ -450,6 +445,7 @@ class Server:
         peer.socket.close()
         if peer.connection is not None:
             self._bells.pop(peer.bell, None)
+            self._awake.pop(peer, None)
             self._epoll.unregister(peer.bell)
             os.close(peer.bell)
             lost = peer.connection.close()

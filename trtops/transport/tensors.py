@@ -75,7 +75,10 @@ class Description:
             return False
         for tensor in self.tensors:
             array = arrays.get(tensor.name)
-            if array is None or array.shape != tensor.shape or array.dtype != tensor.dtype:
+            if array is None or array.shape != tensor.shape:
+                return False
+            dtype = array.dtype
+            if dtype is not tensor.dtype and dtype != tensor.dtype:
                 return False
         return True
 

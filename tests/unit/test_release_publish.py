@@ -2,50 +2,25 @@
 
 from __future__ import annotations
 
-import threading
-from typing import Any
-
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
+from tests.support.published import KEYS, POINTER, generation_read, published
 from tests.support.releases import CHANNEL, NOW, bundle, digest, has_all, runtime
-from trtops.errors import Conflict, FetchFailed, InputError, StorageError, TrtopsError, TrustError, Unavailable
+from trtops.errors import FetchFailed, InputError, StorageError, TrustError, Unavailable
 from trtops.registry.memory import MemoryRegistry
 from trtops.release import layout
 from trtops.release.documents import Binding, Channel
 from trtops.release.envelope import sign, verify
 from trtops.release.fetch import channels, fetch, fetch_proofs, history, status
 from trtops.release.keys import KeyRing
-from trtops.release.publish import Published, publish, refresh
+from trtops.release.publish import publish, refresh
 from trtops.release.rollback import rollback
 from trtops.release.trust import TrustedChannel
-
-POINTER = layout.pointer(CHANNEL)
-KEYS = KeyRing()
-
-
-def _publish(
-    registry: MemoryRegistry, artifact: str = "engine 1", *, keys: KeyRing = KEYS, **changes: Any
-) -> Published:
-    now = changes.pop("now", NOW)
-    options = {name: changes.pop(name) for name in ("lifetime", "has_artifact") if name in changes}
-    parts = bundle(keys, artifact=artifact, created=now, **changes)
-    return publish(registry, keys, CHANNEL, parts, now=now, **({"has_artifact": has_all} | options))
-
-
-def _generation(registry: MemoryRegistry, keys: KeyRing = KEYS) -> int:
-    """What a service reads: a whole generation, or nothing at all."""
-    if registry.read(POINTER) is None:
-        return 0
-    service = fetch(TrustedChannel(keys.root(), CHANNEL), registry, NOW)
-    fetch_proofs(service, registry, "onnxruntime")
-    return service.binding.generation
 
 
 def test_a_service_gets_what_was_published() -> None:
     registry = MemoryRegistry()
-    done = _publish(registry)
+    done = published(registry)
     assert (done.generation, done.new) == (1, True)
     service = fetch(TrustedChannel(KEYS.root(), CHANNEL), registry, NOW)
     assert service.engine_release.digest() == done.release
@@ -55,16 +30,16 @@ def test_a_service_gets_what_was_published() -> None:
 
 def test_a_second_run_writes_nothing() -> None:
     registry = MemoryRegistry()
-    first = _publish(registry)
+    first = published(registry)
     writes = list(registry.writes)
-    again = _publish(registry, now=NOW + 1000)
+    again = published(registry, now=NOW + 1000)
     assert registry.writes == writes
     assert (again.generation, again.release, again.new) == (1, first.release, False)
 
 
 def test_the_pointer_is_written_last_and_once() -> None:
     registry = MemoryRegistry()
-    _publish(registry)
+    published(registry)
     operations = [operation for operation, _ in registry.writes]
     assert operations == ["create"] * (len(operations) - 1) + ["swap"]
     assert registry.writes[-1] == ("swap", POINTER)
@@ -72,8 +47,8 @@ def test_the_pointer_is_written_last_and_once() -> None:
 
 def test_a_changed_config_is_a_generation_with_the_same_engine_release() -> None:
     registry = MemoryRegistry()
-    first = _publish(registry)
-    second = _publish(registry, config=runtime(flags={"a": 1}), now=NOW + 5)
+    first = published(registry)
+    second = published(registry, config=runtime(flags={"a": 1}), now=NOW + 5)
     assert (second.generation, second.release) == (2, first.release)
     assert second.config != first.config
     assert len(registry.names("engines/")) == 1
@@ -82,7 +57,7 @@ def test_a_changed_config_is_a_generation_with_the_same_engine_release() -> None
 def test_a_release_without_its_artifact_is_refused() -> None:
     registry = MemoryRegistry()
     with pytest.raises(FetchFailed, match="trtops build"):
-        _publish(registry, has_artifact=lambda _: False)
+        published(registry, has_artifact=lambda _: False)
     assert registry.names() == ()
 
 
@@ -91,23 +66,23 @@ def test_what_a_service_would_refuse_is_not_published() -> None:
     registry = MemoryRegistry()
     keys = KeyRing({role: KeyRing().signer(role) for role in ("builder", "release", "channel")}, KEYS.root())
     with pytest.raises(TrustError, match=r"root\.json"):
-        _publish(registry, keys=keys)
+        published(registry, keys=keys)
     assert registry.names() == ()
 
 
 def test_a_forged_pointer_is_not_built_upon() -> None:
     registry, mallory = MemoryRegistry(), KeyRing()
-    _publish(registry, keys=mallory)
+    published(registry, keys=mallory)
     before = registry.read(POINTER)
     with pytest.raises(TrustError):
-        _publish(registry)
+        published(registry)
     assert registry.read(POINTER) == before
 
 
 def test_history_is_verified_down_to_the_first() -> None:
     registry = MemoryRegistry()
     for number in range(4):
-        _publish(registry, f"engine {number}", now=NOW + number)
+        published(registry, f"engine {number}", now=NOW + number)
     found = history(registry, KEYS.root(), CHANNEL)
     assert [binding.generation for binding in found] == [4, 3, 2, 1]
     assert {binding.actor for binding in found} == {KEYS.signer("channel").key_id}
@@ -120,7 +95,7 @@ def test_history_of_nothing_is_empty() -> None:
 def test_rewritten_history_is_seen() -> None:
     registry = MemoryRegistry()
     for number in range(3):
-        _publish(registry, f"engine {number}", now=NOW + number)
+        published(registry, f"engine {number}", now=NOW + number)
     first = history(registry, KEYS.root(), CHANNEL)[2]
     name = layout.binding(CHANNEL, first.digest())
     rewritten = Binding.model_validate(first.model_dump() | {"reason": "nothing to see"})
@@ -134,7 +109,7 @@ def test_rewritten_history_is_seen() -> None:
 
 def test_history_that_starts_in_the_middle_is_seen() -> None:
     registry = MemoryRegistry()
-    _publish(registry)
+    published(registry)
     late = history(registry, KEYS.root(), CHANNEL)[0].model_copy(update={"generation": 5})
     registry.put(POINTER, sign(late, [KEYS.signer("channel")]))
     with pytest.raises(TrustError, match="starts at generation 5"):
@@ -143,17 +118,17 @@ def test_history_that_starts_in_the_middle_is_seen() -> None:
 
 def test_rollback_brings_back_the_release_before() -> None:
     registry = MemoryRegistry()
-    first = _publish(registry, "engine 1")
-    _publish(registry, "engine 2", now=NOW + 1)
+    first = published(registry, "engine 1")
+    published(registry, "engine 2", now=NOW + 1)
     back = rollback(registry, KEYS, CHANNEL, now=NOW + 2).binding
     assert (back.generation, back.engine_release, back.reason) == (3, first.release, "rollback to generation 1")
-    assert _generation(registry) == 3
+    assert generation_read(registry) == 3
 
 
 def test_rollback_to_a_generation_reads_no_further_than_that() -> None:
     registry = MemoryRegistry()
     for number in range(3):
-        _publish(registry, f"engine {number}", now=NOW + number)
+        published(registry, f"engine {number}", now=NOW + number)
     third, second, first = history(registry, KEYS.root(), CHANNEL)
     registry.put(layout.binding(CHANNEL, first.digest()), None)
     assert rollback(registry, KEYS, CHANNEL, to=2, now=NOW).binding.bound == second.bound != third.bound
@@ -161,8 +136,8 @@ def test_rollback_to_a_generation_reads_no_further_than_that() -> None:
 
 def test_rollback_to_what_is_gone_changes_nothing() -> None:
     registry = MemoryRegistry()
-    first = _publish(registry, "engine 1")
-    _publish(registry, "engine 2", now=NOW + 1)
+    first = published(registry, "engine 1")
+    published(registry, "engine 2", now=NOW + 1)
     before = registry.read(POINTER)
     with pytest.raises(FetchFailed, match="store has no artifact"):
         rollback(registry, KEYS, CHANNEL, now=NOW, has_artifact=lambda _: False)
@@ -176,23 +151,23 @@ def test_rollback_of_nothing() -> None:
     with pytest.raises(Unavailable, match="nothing is released"):
         rollback(MemoryRegistry(), KEYS, CHANNEL, now=NOW)
     registry = MemoryRegistry()
-    _publish(registry)
+    published(registry)
     with pytest.raises(InputError, match="never run anything else"):
         rollback(registry, KEYS, CHANNEL, now=NOW)
 
 
 def test_a_release_after_a_rollback_goes_forward() -> None:
     registry = MemoryRegistry()
-    _publish(registry, "engine 1")
-    second = _publish(registry, "engine 2", now=NOW + 1)
+    published(registry, "engine 1")
+    second = published(registry, "engine 2", now=NOW + 1)
     rollback(registry, KEYS, CHANNEL, now=NOW + 2)
-    again = _publish(registry, "engine 2", now=NOW + 1)
+    again = published(registry, "engine 2", now=NOW + 1)
     assert (again.generation, again.release, again.new) == (4, second.release, True)
 
 
 def test_refresh_prolongs_what_runs() -> None:
     registry = MemoryRegistry()
-    done = _publish(registry, lifetime=60)
+    done = published(registry, lifetime=60)
     assert status(registry, KEYS.root(), CHANNEL, NOW + 60).state == "expired"
     refreshed = refresh(registry, KEYS, CHANNEL, now=NOW + 60, lifetime=60)
     assert (refreshed.generation, refreshed.engine_release, refreshed.expires) == (2, done.release, NOW + 120)
@@ -203,15 +178,15 @@ def test_refresh_prolongs_what_runs() -> None:
 
 def test_publishing_what_has_expired_moves_on() -> None:
     registry = MemoryRegistry()
-    first = _publish(registry, lifetime=60)
-    again = _publish(registry, now=NOW + 60, lifetime=60)
+    first = published(registry, lifetime=60)
+    again = published(registry, now=NOW + 60, lifetime=60)
     assert (again.generation, again.release, again.new) == (2, first.release, True)
 
 
 def test_status_tells_what_a_service_would_think() -> None:
     registry, root = MemoryRegistry(), KEYS.root()
     assert status(registry, root, CHANNEL, NOW).state == "absent"
-    done = _publish(registry, lifetime=60)
+    done = published(registry, lifetime=60)
     found = status(registry, root, CHANNEL, NOW)
     assert (found.state, found.problem) == ("released", None)
     assert found.engine_release is not None
@@ -227,7 +202,7 @@ def test_status_tells_what_a_service_would_think() -> None:
 
 def test_channels_are_found_by_their_pointers() -> None:
     registry = MemoryRegistry()
-    _publish(registry)
+    published(registry)
     registry.put("channels/det/canary", b"{}")
     registry.put("channels/det/canary/other", b"{}")
     assert [str(one) for one in channels(registry, "dev")] == ["cls/stable in dev", "det/canary in dev"]
@@ -239,7 +214,7 @@ def test_channels_are_found_by_their_pointers() -> None:
 
 def _writes(artifact: str = "engine 1") -> int:
     registry = MemoryRegistry()
-    _publish(registry, artifact)
+    published(registry, artifact)
     return len(registry.writes)
 
 
@@ -254,24 +229,24 @@ def test_after_a_fault_at_any_write_a_reader_sees_old_or_new_and_a_rerun_finishe
 ) -> None:
     registry = MemoryRegistry()
     if existing:
-        _publish(registry, "engine 0", now=NOW - 10, config=runtime(old=1))
+        published(registry, "engine 0", now=NOW - 10, config=runtime(old=1))
     start = len(registry.writes)
     registry.fail_write(start + number, applied=applied)
     with pytest.raises((StorageError, Unavailable)):
-        _publish(registry)
+        published(registry)
     landed = applied and number == WRITES
-    assert _generation(registry) == existing + landed
-    again = _publish(registry, now=NOW + 100)
+    assert generation_read(registry) == existing + landed
+    again = published(registry, now=NOW + 100)
     assert again.generation == existing + 1
     assert again.new is not landed
-    assert _generation(registry) == existing + 1
+    assert generation_read(registry) == existing + 1
     assert len(history(registry, KEYS.root(), CHANNEL)) == existing + 1
 
 
 def test_the_fault_points_are_all_that_there_are() -> None:
     kinds = {"verdicts", "evidence", "provenance", "engines", "configs", "bindings", "channels"}
     registry = MemoryRegistry()
-    _publish(registry)
+    published(registry)
     assert {name.split("/")[0] for _, name in registry.writes} == kinds
 
 
@@ -279,31 +254,31 @@ def test_the_fault_points_are_all_that_there_are() -> None:
 @pytest.mark.parametrize("applied", [False, True])
 def test_a_rollback_that_fails_is_run_again(number: int, *, applied: bool) -> None:
     registry = MemoryRegistry()
-    first = _publish(registry, "engine 1")
-    _publish(registry, "engine 2", now=NOW + 1)
+    first = published(registry, "engine 1")
+    published(registry, "engine 2", now=NOW + 1)
     registry.fail_write(len(registry.writes) + number, applied=applied)
     with pytest.raises((StorageError, Unavailable)):
         rollback(registry, KEYS, CHANNEL, to=1, now=NOW + 2)
     landed = applied and number == 2
-    assert _generation(registry) == 2 + landed
+    assert generation_read(registry) == 2 + landed
     if landed:
         with pytest.raises(InputError, match="binds what runs already"):
             rollback(registry, KEYS, CHANNEL, to=1, now=NOW + 3)
     else:
         rollback(registry, KEYS, CHANNEL, to=1, now=NOW + 3)
     assert history(registry, KEYS.root(), CHANNEL)[0].engine_release == first.release
-    assert _generation(registry) == 3
+    assert generation_read(registry) == 3
 
 
 def test_a_registry_that_is_away_changes_nothing() -> None:
     registry = MemoryRegistry()
-    _publish(registry)
+    published(registry)
     registry.away = True
-    for call in (lambda: _publish(registry, "engine 2"), lambda: rollback(registry, KEYS, CHANNEL, now=NOW)):
+    for call in (lambda: published(registry, "engine 2"), lambda: rollback(registry, KEYS, CHANNEL, now=NOW)):
         with pytest.raises(Unavailable, match="away"):
             call()
     registry.away = False
-    assert _generation(registry) == 1
+    assert generation_read(registry) == 1
 
 
 # A pointer that somebody deleted
@@ -311,11 +286,11 @@ def test_a_registry_that_is_away_changes_nothing() -> None:
 
 def test_after_a_deleted_pointer_generations_go_on() -> None:
     registry = MemoryRegistry()
-    _publish(registry, "engine 1")
-    _publish(registry, "engine 2", now=NOW + 1)
+    published(registry, "engine 1")
+    published(registry, "engine 2", now=NOW + 1)
     seen = fetch(TrustedChannel(KEYS.root(), CHANNEL), registry, NOW).seen
     registry.put(POINTER, None)
-    again = _publish(registry, "engine 3", now=NOW + 2)
+    again = published(registry, "engine 3", now=NOW + 2)
     assert again.generation == 3
     assert fetch(TrustedChannel(KEYS.root(), CHANNEL, seen), registry, NOW).binding.generation == 3
     assert len(history(registry, KEYS.root(), CHANNEL)) == 3
@@ -323,23 +298,23 @@ def test_after_a_deleted_pointer_generations_go_on() -> None:
 
 def test_a_deleted_pointer_is_put_back_by_the_same_release() -> None:
     registry = MemoryRegistry()
-    _publish(registry)
+    published(registry)
     body = registry.read(POINTER)
     registry.put(POINTER, None)
-    assert _publish(registry, now=NOW + 50).generation == 1
+    assert published(registry, now=NOW + 50).generation == 1
     assert registry.read(POINTER) == body
 
 
 def test_a_deleted_pointer_is_not_put_back_when_two_could_have_been_it() -> None:
     """One lost a race for this generation: services that saw the other would take it for a fork."""
     registry = MemoryRegistry()
-    _publish(registry)
+    published(registry)
     only = history(registry, KEYS.root(), CHANNEL)[0]
     loser = only.model_copy(update={"reason": "lost a race"})
     registry.create(layout.binding(CHANNEL, loser.digest()), sign(loser, [KEYS.signer("channel")]))
     registry.put(POINTER, None)
-    assert _publish(registry, now=NOW + 50).generation == 2
-    assert _generation(registry) == 2
+    assert published(registry, now=NOW + 50).generation == 2
+    assert generation_read(registry) == 2
 
 
 def test_a_forged_binding_is_not_taken_for_a_deleted_pointers() -> None:
@@ -356,7 +331,7 @@ def test_a_forged_binding_is_not_taken_for_a_deleted_pointers() -> None:
     )
     registry.put(layout.binding(CHANNEL, forged.digest()), sign(forged, [KeyRing().signer("channel")]))
     with pytest.raises(TrustError):
-        _publish(registry)
+        published(registry)
 
 
 # Documents that others signed
@@ -379,7 +354,7 @@ def test_documents_that_another_key_signed_count_as_written() -> None:
     parts = type(parts)(parts.engine_release, parts.config_release, parts.spec_verdict, parts.candidates, signed)
     registry = MemoryRegistry()
     assert publish(registry, keys, CHANNEL, parts, now=NOW, has_artifact=has_all).new
-    assert _generation(registry, keys) == 1
+    assert generation_read(registry, keys) == 1
 
 
 def test_a_document_that_is_there_with_another_trusted_signature_is_kept() -> None:
@@ -393,7 +368,7 @@ def test_a_document_that_is_there_with_another_trusted_signature_is_kept() -> No
     name = layout.verdict(bundle(first).spec_verdict.digest())
     body = sign(bundle(first).spec_verdict, [second.signer("release")])
     registry.create(name, body)
-    _publish(registry, keys=KeyRing({role: first.signer(role) for role in roles}, root))
+    published(registry, keys=KeyRing({role: first.signer(role) for role in roles}, root))
     assert registry.read(name) == body
 
 
@@ -402,133 +377,8 @@ def test_a_squatted_name_is_refused_and_named() -> None:
     name = layout.evidence(bundle(KEYS).candidates[0].evidence.digest())
     registry.put(name, b"{}")
     with pytest.raises(TrustError, match="evidence/sha256-"):
-        _publish(registry)
+        published(registry)
     assert registry.read(POINTER) is None
-
-
-# Races
-
-
-class _Racing(MemoryRegistry):
-    """Another publisher moves the channel just before the pointer is swapped."""
-
-    def __init__(self, other: Any) -> None:
-        super().__init__()
-        self.other = other
-
-    def swap(self, name: str, body: bytes, expected: bytes | None) -> None:
-        other, self.other = self.other, None
-        if other is not None:
-            other(self)
-        super().swap(name, body, expected)
-
-
-def test_the_loser_is_told_who_won_and_where() -> None:
-    registry = _Racing(None)
-    _publish(registry, "engine 0", now=NOW - 1)
-    registry.other = lambda self: _publish(self, "engine 2", now=NOW + 1)
-    with pytest.raises(Conflict) as caught:
-        _publish(registry, "engine 1")
-    actor = KEYS.signer("channel").key_id[:12]
-    assert f"was moved to generation 2 by key {actor} (release)" in str(caught.value)
-    assert "from generation 1" in str(caught.value)
-    assert caught.value.exit_code == 3
-    assert _publish(registry, "engine 1", now=NOW + 2).generation == 3
-
-
-def test_the_loser_of_the_first_release_of_all_is_told() -> None:
-    registry = _Racing(lambda self: _publish(self, "engine 2", now=NOW + 1))
-    with pytest.raises(Conflict, match="while generation 1 was made from generation 0"):
-        _publish(registry, "engine 1")
-    service = fetch(TrustedChannel(KEYS.root(), CHANNEL), registry, NOW)
-    assert service.engine_release.artifacts[0].sidecar.artifact == digest("engine 2 0")
-
-
-def test_the_loser_of_a_rollback_is_told() -> None:
-    registry = _Racing(None)
-    _publish(registry, "engine 1")
-    _publish(registry, "engine 2", now=NOW + 1)
-    registry.other = lambda self: _publish(self, "engine 3", now=NOW + 2)
-    with pytest.raises(Conflict, match="generation 3"):
-        rollback(registry, KEYS, CHANNEL, to=1, now=NOW + 3)
-    assert _generation(registry) == 3
-
-
-@pytest.mark.parametrize("body", [None, b"{}"])
-def test_a_pointer_that_was_deleted_or_forged_meanwhile(body: bytes | None) -> None:
-    registry = _Racing(None)
-    _publish(registry, "engine 1")
-    registry.other = lambda self: self.put(POINTER, body)
-    with pytest.raises(Conflict, match=r"lost its pointer|not trusted here"):
-        _publish(registry, "engine 2", now=NOW + 1)
-
-
-def test_ten_publishers_at_once_have_one_winner_a_generation() -> None:
-    registry = MemoryRegistry()
-    barrier = threading.Barrier(10)
-    results: list[Published | TrtopsError] = []
-
-    def run(number: int) -> None:
-        barrier.wait(30)
-        try:
-            results.append(_publish(registry, f"engine {number}", now=NOW + number))
-        except Conflict as error:
-            results.append(error)
-
-    threads = [threading.Thread(target=run, args=(number,)) for number in range(10)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(60)
-    won = [result.generation for result in results if isinstance(result, Published)]
-    assert len(results) == 10
-    assert 1 <= len(won) == len(set(won))
-    found = history(registry, KEYS.root(), CHANNEL)
-    assert found[0].generation == max(won)
-    swaps = [name for operation, name in registry.writes if operation == "swap"]
-    assert len(swaps) == 10
-
-
-# Laws
-
-MOVES = st.lists(
-    st.one_of(
-        st.tuples(st.just("publish"), st.sampled_from(["a", "b", "c"])),
-        st.tuples(st.just("rollback"), st.integers(1, 6)),
-        st.tuples(st.just("refresh"), st.none()),
-        st.tuples(st.just("fault"), st.integers(1, 10)),
-        st.tuples(st.just("delete"), st.none()),
-    ),
-    max_size=8,
-)
-
-
-@settings(max_examples=40, deadline=None)
-@given(MOVES)
-def test_whatever_happens_a_service_never_goes_back_and_history_holds(moves: list[tuple[str, Any]]) -> None:
-    registry, root = MemoryRegistry(), KEYS.root()
-    service = TrustedChannel(root, CHANNEL)
-    for step, (move, argument) in enumerate(moves):
-        now = NOW + step
-        try:
-            if move == "publish":
-                _publish(registry, argument, now=now)
-            elif move == "rollback":
-                rollback(registry, KEYS, CHANNEL, to=argument, now=now)
-            elif move == "refresh":
-                refresh(registry, KEYS, CHANNEL, now=now, lifetime=None)
-            elif move == "fault":
-                registry.fail_write(len(registry.writes) + argument)
-            else:
-                registry.put(POINTER, None)
-        except (StorageError, InputError, Unavailable):
-            continue
-        before = service.seen.generation if service.seen else 0
-        if registry.read(POINTER) is not None:
-            fetch(service, registry, now)  # refuses a generation that goes back, or forks
-            assert service.binding.generation >= before
-            found = history(registry, root, CHANNEL)
-            assert [binding.generation for binding in found] == list(range(len(found), 0, -1))
 
 
 def test_a_pointer_of_another_channel_is_not_moved() -> None:
@@ -536,7 +386,7 @@ def test_a_pointer_of_another_channel_is_not_moved() -> None:
     elsewhere = Channel(engine="cls", environment="prod")
     publish(registry, KEYS, elsewhere, bundle(KEYS, environment="prod"), now=NOW, has_artifact=has_all)
     with pytest.raises(TrustError, match="cls/stable in prod"):
-        _publish(registry)
+        published(registry)
     pointer = registry.read(POINTER)
     assert pointer is not None
     assert verify(pointer, Binding, KEYS.root()).value.environment == "prod"

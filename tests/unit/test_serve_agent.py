@@ -5,183 +5,33 @@ from __future__ import annotations
 import json
 import threading
 import time
-from contextlib import contextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 from pydantic import SecretStr
 
 from tests.support.releases import CHANNEL, NOW, bundle, candidate, ring, runtime, sidecar, spec, verdict
-from tests.support.serving import FakeEngines
-from tests.support.sessions import FunctionSession
-from trtops.backend.port import BackendStatus
-from trtops.device import Device
+from tests.support.waiting import until
+from tests.support.worlds import POINTER, World, engine, generation, world_in
 from trtops.digest import Digest
-from trtops.errors import NotLoadable, StorageError, Unavailable
+from trtops.errors import NotLoadable, Unavailable
 from trtops.registry.memory import MemoryRegistry
-from trtops.release import layout, sealing
+from trtops.release import sealing
 from trtops.release.assemble import config_release, engine_release
 from trtops.release.publish import Bundle, publish, refresh
 from trtops.release.rollback import rollback
-from trtops.serve.agent import Agent, Duty
 from trtops.serve.faults import UnknownModel
-from trtops.serve.snapshot import Snapshots
 from trtops.spec.engine import BatchingOverride, RuntimeConfig
-from trtops.store import Store
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from trtops.release.keys import KeyRing
-
-POINTER = layout.pointer(CHANNEL)
-
-
-@dataclass
-class StubBackend:
-    """Loads any artifact whose bytes are there; ``refuses`` makes it fail."""
-
-    name: str
-    can_load: bool = True
-    refuses: bool = False
-    loaded: list[str] = field(default_factory=list)
-
-    def status(self, target: Any) -> BackendStatus:
-        del target
-        reason = None if self.can_load else "this machine has no GPU"
-        return BackendStatus(backend=self.name, version="1", can_build=False, can_load=self.can_load, reason=reason)
-
-    def load(self, path: Path, side: Any) -> FunctionSession:
-        if self.refuses:
-            raise NotLoadable("not enough memory")
-        self.loaded.append(path.read_text())
-        return FunctionSession(side.inputs, side.outputs, lambda inputs: inputs)
-
-
-@dataclass
-class Away:
-    """A registry with a switch that takes it away."""
-
-    inner: MemoryRegistry
-    away: bool = False
-    watched: int = 0
-
-    def read(self, name: str) -> bytes | None:
-        if self.away:
-            raise Unavailable("the registry is away: connection refused")
-        return self.inner.read(name)
-
-    def watch(self, name: str, changed: Callable[[bytes | None], None]) -> Any:
-        if self.away:
-            raise Unavailable("the registry is away: connection refused")
-        self.watched += 1
-        return self.inner.watch(name, changed)
-
-    def create(self, name: str, body: bytes) -> bool:
-        return self.inner.create(name, body)
-
-    def swap(self, name: str, body: bytes, expected: bytes | None) -> None:
-        self.inner.swap(name, body, expected)
-
-    def names(self, prefix: str = "") -> tuple[str, ...]:
-        return self.inner.names(prefix)
-
-
-@dataclass
-class World:
-    """Everything around one agent, with a publisher."""
-
-    keys: KeyRing
-    registry: Away
-    store: Store
-    folder: Path
-    engines: FakeEngines
-    backends: dict[str, StubBackend]
-    now: float = NOW
-    extra: dict[str, str] = field(default_factory=dict)
-
-    def bundle(self, name: str, config: RuntimeConfig | None = None, version: str = "1.0.0") -> Bundle:
-        """A release of two targets, a GPU's and a CPU's."""
-        made = []
-        of = spec(interface={"version": version})
-        for target, device in ((0, None), (1, Device(kind="gpu", name="A10", compute_capability="8.6"))):
-            text = f"{name} {target}".encode()
-            digest = self.store.put_bytes(text)
-            changes: dict[str, Any] = {"artifact": "-", "size_bytes": len(text)} | (
-                {"device": device} if device else {}
-            )
-            side = sidecar(target, **changes).model_copy(update={"artifact": digest, "extra": self.extra})
-            made.append(candidate(target, of=of, sidecar=side, builder=self.keys.signer("builder").key_id))
-        allowed = verdict("spec")
-        release = engine_release(of, allowed, made, skipped={}, commit="abc", trtops="0.1.0", created=NOW)
-        settings = config_release("cls", "dev", config or runtime(), created=NOW)
-        return Bundle(release, settings, allowed, tuple(made), {})
-
-    def release(
-        self, name: str, config: RuntimeConfig | None = None, lifetime: int | None = None, version: str = "1.0.0"
-    ) -> int:
-        made = self.bundle(name, config, version)
-        done = publish(
-            self.registry.inner,
-            self.keys,
-            CHANNEL,
-            made,
-            now=int(self.now),
-            lifetime=lifetime,
-            has_artifact=self.store.has,
-        )
-        return done.generation
-
-    @contextmanager
-    def agent(self, **changes: Any) -> Iterator[Agent]:
-        options: dict[str, Any] = {
-            "environment": "dev",
-            "engines": ("cls",),
-            "root": self.keys.root(),
-            "poll": 0.05,
-            "grace": 0.0,
-        }
-        agent = Agent(
-            Duty(**(options | changes)),
-            self.engines,
-            self.registry,
-            self.store,
-            Snapshots(self.folder),
-            backend_of=self.backends.__getitem__,
-            wall=lambda: self.now,
-        )
-        agent.start()
-        try:
-            assert agent.settled(30)
-            yield agent
-        finally:
-            agent.close()
-
 
 @pytest.fixture
 def world(tmp_path: Path) -> Iterator[World]:
-    engines = FakeEngines()
-    backends = {"onnxruntime": StubBackend("onnxruntime"), "tensorrt_rtx": StubBackend("tensorrt_rtx", can_load=False)}
-    yield World(ring(), Away(MemoryRegistry()), Store(tmp_path / "store"), tmp_path / "state", engines, backends)
-    engines.close(drain=1)
-
-
-def until(condition: Callable[[], Any], seconds: float = 20.0) -> None:
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, "it never came"
-        time.sleep(0.005)
-
-
-def engine(agent: Agent) -> dict[str, Any]:
-    found: dict[str, Any] = agent.status()["engines"]["cls"]
-    return found
-
-
-def generation(agent: Agent) -> int:
-    return int(engine(agent).get("generation", 0))
+    with world_in(tmp_path) as made:
+        yield made
 
 
 def test_it_loads_what_is_released_and_swaps_to_the_next(world: World) -> None:
@@ -376,86 +226,6 @@ def test_a_load_that_fails_is_tried_again_and_counted(world: World) -> None:
         world.engines.refuse_load = None
         until(lambda: generation(agent) == 2)
         assert engine(agent)["status"] == "ready"
-
-
-def test_it_starts_from_the_last_known_good_when_the_registry_is_away(world: World) -> None:
-    world.release("one", lifetime=100)
-    with world.agent():
-        pass
-    world.registry.away = True
-    world.now += 1_000_000  # long after the pointer's end
-    with world.agent() as agent:
-        assert (generation(agent), engine(agent)["status"]) == (1, "degraded")
-        assert "the registry is away" in engine(agent)["reason"]
-        assert agent.not_ready() is None
-        assert agent.swaps == {("cls", "restored"): 1}
-        world.registry.away = False
-        world.release("two")
-        until(lambda: generation(agent) == 2)
-        assert world.registry.watched == 2
-
-
-def test_a_last_known_good_that_was_changed_on_disk_is_not_started(world: World) -> None:
-    world.release("one")
-    with world.agent():
-        pass
-    path = world.folder / "dev" / "cls.stable.good.json"
-    good = json.loads(path.read_text())
-    strangers = ring()
-    other = MemoryRegistry()
-    publish(other, strangers, CHANNEL, bundle(strangers), now=NOW, has_artifact=lambda _: True)
-    good["documents"][POINTER] = (other.read(POINTER) or b"").decode()
-    path.write_text(json.dumps(good))
-    world.registry.away = True
-    with world.agent() as agent:
-        assert "the last-known-good could not be started" in str(agent.not_ready())
-        assert world.engines.loads[1:] == []
-
-
-@pytest.mark.parametrize("text", ["", "{", "[]", '{"documents": {"a": 1}}', "\x00" * 100])
-def test_a_damaged_last_known_good_is_none(world: World, text: str) -> None:
-    path = world.folder / "dev" / "cls.stable.good.json"
-    path.parent.mkdir(parents=True)
-    path.write_text(text)
-    world.registry.away = True
-    with world.agent() as agent:
-        assert "the registry is away" in str(agent.not_ready())
-        world.registry.away = False
-        world.release("one")
-        until(lambda: agent.not_ready() is None)
-
-
-def test_a_damaged_record_of_what_was_seen_stops_new_loads(world: World) -> None:
-    path = world.folder / "dev" / "cls.stable.seen.json"
-    path.parent.mkdir(parents=True)
-    path.write_text("{}")
-    world.release("one")
-    with world.agent() as agent:
-        assert "the record of the highest generation seen is damaged" in str(agent.not_ready())
-        assert world.engines.loads == []
-
-
-def test_the_highest_generation_survives_a_restart(world: World) -> None:
-    world.release("one")
-    first = world.registry.inner.read(POINTER)
-    world.release("two")
-    with world.agent() as agent:
-        assert generation(agent) == 2
-    world.registry.inner.put(POINTER, first)
-    with world.agent() as agent:
-        assert generation(agent) == 2, "the last-known-good runs"
-        assert "goes back to generation 1" in engine(agent)["reason"]
-
-
-def test_a_disk_that_is_full_does_not_stop_a_swap(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    world.release("one")
-
-    def full(*_: Any) -> None:
-        raise StorageError("the disk is full", where="good.json")
-
-    monkeypatch.setattr(Snapshots, "keep_good", full)
-    with world.agent() as agent:
-        assert (generation(agent), engine(agent)["status"]) == (1, "ready")
 
 
 def test_an_operator_unloads_and_loads(world: World) -> None:

@@ -89,9 +89,10 @@ def _times(count: int, seconds: float) -> dict[str, int]:
 def model_statistics(info: EngineInfo, meter: EngineMeter) -> dict[str, Any]:
     """One entry of ``GET /v2/models/stats``.
 
-    Copies in and out are part of ``compute_infer``: they are not measured apart, so their counts stay 0. Executions
-    are summed as shares (a request of 2 rows in a batch of 8 is a quarter of one) and rounded. The version is the major
-    one alone: perf_analyzer reads it as an integer and looks that up again.
+    Copies in and out are part of ``compute_infer``: they are not measured apart and take 0 ns here; their counts are
+    those of ``compute_infer``, which perf_analyzer demands. Executions are summed as shares (a request of 2 rows in a
+    batch of 8 is a quarter of one) and rounded. The version is the major one alone: perf_analyzer reads it as an
+    integer and looks that up again.
     """
     meter.fold()
     good = meter.queue.count
@@ -106,18 +107,18 @@ def model_statistics(info: EngineInfo, meter: EngineMeter) -> dict[str, Any]:
             "success": _times(good, successes.sum if successes else 0.0),
             "fail": _times(meter.failures, meter.failed_seconds),
             "queue": _times(good, meter.queue.sum),
-            "compute_input": _times(0, 0.0),
+            "compute_input": _times(good, 0.0),
             "compute_infer": _times(good, meter.compute.sum),
-            "compute_output": _times(0, 0.0),
+            "compute_output": _times(good, 0.0),
             "cache_hit": _times(0, 0.0),
             "cache_miss": _times(0, 0.0),
         },
         "batch_stats": [
             {
                 "batch_size": size,
-                "compute_input": _times(0, 0.0),
+                "compute_input": _times(round(batch.executions), 0.0),
                 "compute_infer": _times(round(batch.executions), batch.compute_us / 1e6),
-                "compute_output": _times(0, 0.0),
+                "compute_output": _times(round(batch.executions), 0.0),
             }
             for size, batch in sorted(meter.batches.items())
         ],

@@ -8,14 +8,14 @@ import numpy as np
 
 from trtops.errors import InputError, Retryable
 from trtops.serve import elements
-from trtops.serve.grpc_messages import field, number_field, packed
+from trtops.serve.grpc_messages import field, packed
 from trtops.serve.oip import Decoded, Document, Given, Output
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from trtops.executor.port import Outcome
-    from trtops.serve.oip import Codec, Wanted
+    from trtops.serve.oip import Codec
     from trtops.tensor import Shape, TensorInfo
 
 _CONTENTS: Final = {
@@ -151,8 +151,8 @@ class GrpcCodec:
             if array is None:
                 raise Retryable(f"engine '{self.codec.info.name}' was replaced by one that has no output '{name}'")
             if wanted.place is not None:
-                size = wanted.place.write(name, elements.to_binary(array, wanted.tensor.dtype))
-                parts.append(field(5, self._describe(wanted.tensor, array.shape) + _placed(wanted, size)))
+                wanted.place.write(name, elements.to_binary(array, wanted.tensor.dtype))
+                parts.append(field(5, self._describe(wanted.tensor, array.shape)))
                 tail.append(b"\x32\x00")  # empty: clients count raw contents by outputs
                 continue
             opening = self._described.get((name, array.shape))
@@ -167,14 +167,3 @@ class GrpcCodec:
     @staticmethod
     def _describe(tensor: TensorInfo, shape: Shape) -> bytes:
         return field(1, tensor.name.encode()) + field(2, tensor.datatype.encode()) + packed(3, shape)
-
-
-def _placed(wanted: Wanted, size: int) -> bytes:
-    """Parameters of an output that was written to shared memory."""
-    place = wanted.place
-    region = place.region.about.name if place is not None else ""
-    entries = (
-        (b"shared_memory_region", field(3, region.encode())),
-        (b"shared_memory_byte_size", number_field(2, size)),
-    )
-    return b"".join(field(4, field(1, key) + field(2, value)) for key, value in entries)

@@ -38,7 +38,6 @@ _CACHED_PLANS = 256
 _KNOWN_SHAPES = 1024
 _PATH = re.compile(r"\$\.(inputs|outputs)\[(\d+)\]")
 _REFUSED_PARAMETERS = ("sequence_id", "sequence_start", "sequence_end")
-_IN_PLACE = b'%b"parameters":{"shared_memory_region":%b,"shared_memory_byte_size":%d}}'
 _NO_PARAMETERS: dict[str, Any] = {}
 
 
@@ -450,8 +449,8 @@ class Codec:
                 )
             opening_of = self._described.get((wanted.tensor.name, array.shape)) or self._describe(wanted.tensor, array)
             if wanted.place is not None:
-                size = wanted.place.write(wanted.tensor.name, elements.to_binary(array, wanted.tensor.dtype))
-                described.append(_IN_PLACE % (opening_of, msgspec.json.encode(wanted.place.region.about.name), size))
+                wanted.place.write(wanted.tensor.name, elements.to_binary(array, wanted.tensor.dtype))
+                described.append(opening_of[:-1] + b"}")  # no parameters: Triton's C++ client takes any for binary data
             elif wanted.binary:
                 data = elements.to_binary(array, wanted.tensor.dtype)
                 tail.append(data)

@@ -64,7 +64,7 @@ def test_a_rotated_key_signs_and_the_old_one_still_counts(trusted: Repository) -
 @pytest.mark.parametrize("role", ["channel", "release", "builder"])
 def test_a_stolen_key_is_revoked_and_the_same_is_released_again(trusted: Repository, role: str) -> None:
     stolen = _key(trusted, role)
-    trusted.call("trust", "revoke", stolen[:12]).says(0, "root version 3", "trtops release ENGINE")
+    trusted.call("trust", "revoke", stolen[:12], "--yes").says(0, "root version 3", "trtops release ENGINE")
     trusted.call("verify-release", "tiny").says(2, "FAILS", f"signed by key {stolen[:12]}, which was revoked")
     trusted.call("trust", "show").says(0, "revoked", stolen[:12])
     trusted.call("ship", "tiny").says(0, "signed and published")
@@ -74,12 +74,38 @@ def test_a_stolen_key_is_revoked_and_the_same_is_released_again(trusted: Reposit
     trusted.call("trust", "revoke", stolen[:12]).says(2, "no trusted key starts with")
 
 
+def test_what_hangs_on_a_key_is_listed_before_it_is_revoked(trusted: Repository) -> None:
+    (trusted.engine / "runtime.yaml").write_text(RUNTIME)
+    trusted.call("secret", "seal", "tiny", "db/password", stdin="value").says(0)
+    before, held = _root(trusted), trusted.files()
+    done = trusted.call("trust", "revoke", _key(trusted, "release")[:12]).says(
+        2, "nothing is revoked yet", "--yes does it"
+    )
+    for words in (
+        "(release)",
+        "tiny/stable",
+        "runs there",
+        "engine release, config release, verdict",
+        "tiny/db/password",
+    ):
+        assert words in done.out, done.out
+    assert (_root(trusted), trusted.files()) == (before, held), "not even a key was made"
+    done = trusted.call("trust", "revoke", _key(trusted, "channel")).says(2, "runs there", "pointer")
+    assert "engine release" not in done.out
+    trusted.call("trust", "revoke", _key(trusted, "refresh")).says(2, "snapshot of all channels")
+    trusted.call("trust", "revoke", _key(trusted, "root")).says(2, "nothing hangs on it in any environment")
+    away = {"TRTOPS_REGISTRY": "nacos://127.0.0.1:9"}
+    done = trusted.call("trust", "revoke", _key(trusted, "release"), **away).says(2, "could not be looked at")
+    assert "prod could not be looked at" in done.out
+    trusted.call("trust", "revoke", _key(trusted, "release"), "--yes").says(0, "runs there", "root version 3")
+
+
 def test_what_a_stolen_key_signed_is_replaced_and_no_candidate_runs_beside_it(trusted: Repository) -> None:
     runtime = trusted.engine / "runtime.yaml"
     runtime.write_text(
         f"{runtime.read_text('utf-8')}rollout: {{steps: [{{weight: 20}}, {{pause: manual}}]}}\n", "utf-8"
     )
-    trusted.call("trust", "revoke", _key(trusted, "release")[:12]).says(0)
+    trusted.call("trust", "revoke", _key(trusted, "release")[:12], "--yes").says(0)
     _change(trusted)
     trusted.call("ship", "tiny").says(0, "generation 2 signed and published")
     (binding, *_) = json.loads(trusted.call("history", "tiny", "--json").says(0).out)["bindings"]
@@ -95,7 +121,7 @@ def test_a_pointer_of_a_stolen_key_stops_nothing_that_needs_only_others(trusted:
     trusted.edit("port: 8000", "port: 8123", file=trusted.engine / "runtime.yaml")
     trusted.call("ship", "tiny").says(0, "generation 2 signed and published")
     stolen = _key(trusted, "channel", 1)
-    trusted.call("trust", "revoke", stolen[:12]).says(0)
+    trusted.call("trust", "revoke", stolen[:12], "--yes").says(0)
     told = f"signed by key {stolen[:12]}, which was revoked"
     trusted.call("config", "diff", "tiny", "local", "+local").says(2, told)  # what runs there, nobody can tell
     trusted.call("config", "diff", "tiny", "local@1", "+local").says(0, told, "passed over", "server.port", "8123")
@@ -112,15 +138,13 @@ def test_a_release_of_a_stolen_key_is_passed_over(trusted: Repository) -> None:
     trusted.call("ship", "tiny").says(0, "generation 2 signed and published")
     stolen = _key(trusted, "release", 1)
     trusted.edit("max_size: 500", "max_size: 499")
-    trusted.call("trust", "revoke", stolen[:12]).says(0)
+    trusted.call("trust", "revoke", stolen[:12], "--yes").says(0)
     trusted.call("ship", "tiny").says(0, "generation 3 signed and published")
     told = f"signed by key {stolen[:12]}, which was revoked"
     before = trusted.files()
     trusted.call("registry", "prune", "--yes", "--after", "0").says(0, told, "what it names is kept")
     assert [name for name in before if name not in trusted.files()] == []
-    trusted.call("registry", "prune", "--revoked").says(
-        0, told, "what it names may go", "kept for 24 h", "evidence/"
-    )
+    trusted.call("registry", "prune", "--revoked").says(0, told, "what it names may go", "kept for 24 h", "evidence/")
     trusted.call("rollback", "tiny", "--to", "2").says(2, told)
     trusted.call("rollback", "tiny").says(0, told, "passed over", "rollback to generation 1")
     trusted.call("registry", "prune", "--yes", "--after", "0", "--revoked").says(0, "removed")
@@ -132,7 +156,7 @@ def test_services_follow_the_root_and_keep_serving(trusted: Repository) -> None:
     with trusted.serve("tiny") as server:
         control = f"http://127.0.0.1:{server.ready['control_port']}/v2/trtops/status"
         stolen = _key(trusted, "channel")
-        trusted.call("trust", "revoke", stolen).says(0)
+        trusted.call("trust", "revoke", stolen, "--yes").says(0)
         _change(trusted)
         trusted.call("ship", "tiny").says(0, "signed and published")
         end = time.monotonic() + 60
@@ -216,7 +240,7 @@ def test_a_release_is_verified_offline_from_the_root_of_long_ago(trusted: Reposi
     shutil.copy2(trusted.home / "root.json", handed)
     (trusted.engine / "runtime.yaml").write_text(RUNTIME)
     trusted.call("trust", "rotate", "channel").says(0)
-    trusted.call("trust", "revoke", _key(trusted, "release")[:12]).says(0)
+    trusted.call("trust", "revoke", _key(trusted, "release")[:12], "--yes").says(0)
     trusted.call("secret", "seal", "tiny", "db/password", stdin="value").says(0)
     trusted.call("ship", "tiny").says(0, "signed and published")
     copy = folder / "copy"
@@ -284,7 +308,7 @@ def test_secrets_of_a_stolen_release_key_are_sealed_anew(trusted: Repository) ->
     """Whoever has the key could have chosen the value: it is not taken over, not even to seal it again."""
     (trusted.engine / "runtime.yaml").write_text(RUNTIME)
     trusted.call("secret", "seal", "tiny", "db/password", stdin="value").says(0)
-    trusted.call("trust", "revoke", _key(trusted, "release")).says(0, "trtops secret seal ENGINE PATH")
+    trusted.call("trust", "revoke", _key(trusted, "release"), "--yes").says(0, "trtops secret seal ENGINE PATH")
     for words in (("open", "tiny", "db/password"), ("rotate", "tiny")):
         trusted.call("secret", *words).says(2, "which was revoked")
     trusted.call("secret", "audit", "tiny").says(1, "which was revoked")

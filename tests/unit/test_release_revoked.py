@@ -11,13 +11,15 @@ from trtops.errors import InputError, Revoked, TrustError
 from trtops.registry.memory import MemoryRegistry
 from trtops.release import layout
 from trtops.release.documents import Binding, Channel
-from trtops.release.envelope import read_unverified, sign
+from trtops.release.envelope import cosign, read_unverified, sign
 from trtops.release.fetch import fetch, fetch_proofs
 from trtops.release.head import head_of
+from trtops.release.impact import hanging
 from trtops.release.keys import KeyRing, Signer
 from trtops.release.lineage import with_key, without_key
 from trtops.release.prune import unreferenced
 from trtops.release.publish import publish
+from trtops.release.refresh import refresh_snapshot
 from trtops.release.rollback import RolledBack, rollback
 from trtops.release.root import ALL_ROLES, Role, root_of
 from trtops.release.trust import TrustedChannel
@@ -134,6 +136,30 @@ def test_mix_and_match_a_thief_who_points_elsewhere_has_nothing_pruned() -> None
     assert {name.split("/")[0] for name in scene.unreferenced(revoked=True)[0]} >= {"bindings", "engines", "configs"}
 
 
+def test_fast_forward_the_floor_that_a_thief_set_stays_to_be_voided() -> None:
+    """The snapshot lists a pointer counted up to the sky; only that very document tells that its key was revoked."""
+    scene = Scene()
+    scene.release("engine 1")
+    pointer = scene.registry.read(POINTER)
+    assert pointer is not None
+    thief = scene.signers["channel"]
+    far = read_unverified(pointer, Binding).value.model_copy(update={"generation": 10**9, "previous": None})
+    scene.registry.put(layout.binding(CHANNEL, far.digest()), sign(far, [thief]))
+    scene.registry.put(POINTER, sign(far, [thief]))
+    refresh_snapshot(scene.registry, scene.keys, "dev", now=NOW, lifetime=None)
+    scene.stolen("channel")
+    names, _ = scene.unreferenced(revoked=True)
+    for name in names:
+        body = scene.registry.read(name)
+        assert body is not None
+        scene.registry.remove(name, body)
+    assert layout.binding(CHANNEL, far.digest()) in scene.registry.names()
+    scene.release("engine 1")
+    snapshot, problems = refresh_snapshot(scene.registry, scene.keys, "dev", now=NOW + 1, lifetime=None)
+    assert problems == ()
+    assert snapshot.channels["cls/stable"].generation == scene.serves().generation < 10**9
+
+
 def test_a_history_that_trusted_keys_vouch_for_is_kept_whoever_signed_its_links() -> None:
     """The newest binding names the digest of the one before, whose key was revoked."""
     scene = Scene()
@@ -168,6 +194,51 @@ def test_what_a_thief_garbled_stops_the_look() -> None:
     scene.registry.put(POINTER, sign_payload(b"{}", [thief]))
     with pytest.raises(TrustError, match="not a valid in-toto statement"):
         scene.unreferenced()
+
+
+def _hanging(scene: Scene, role: Role) -> list[tuple[str, str, int | None, tuple[str, ...]]]:
+    key = scene.signers[role].key_id
+    new = without_key(scene.root, key, instead={role: Signer.generate().public})
+    found = hanging(scene.registry, scene.root, new, "dev")
+    return [(one.subject, one.use, one.generation, one.documents) for one in found]
+
+
+def test_what_hangs_on_a_key_is_told_before_it_is_revoked() -> None:
+    scene = Scene()
+    scene.release("engine 1")
+    scene.rotated("release")
+    scene.release("engine 2")
+    writes = list(scene.registry.writes)
+    assert _hanging(scene, "channel") == [("cls/stable", "runs", 2, ("pointer",))]
+    assert _hanging(scene, "builder") == [
+        ("cls/stable", "runs", 2, ("evidence", "provenance")),
+        ("cls/stable", "kept", 1, ("evidence", "provenance")),
+    ]
+    # Verdicts of generation 1 were the same, and are not signed again.
+    assert _hanging(scene, "release") == [("cls/stable", "runs", 2, ("engine release", "config release"))]
+    assert _hanging(scene, "refresh") == []
+    assert scene.registry.writes == writes
+
+
+def test_nothing_hangs_on_a_key_beside_which_another_has_signed() -> None:
+    scene = Scene()
+    scene.release("engine 1")
+    other = Signer.generate()
+    scene.root = with_key(scene.root, "release", other.public)
+    for name in scene.registry.names():
+        body = scene.registry.read(name)
+        if body is not None and name.startswith(("engines/", "configs/", "verdicts/")):
+            scene.registry.put(name, cosign(body, [other]))
+    assert _hanging(scene, "release") == []
+
+
+def test_what_is_forged_hangs_on_no_key() -> None:
+    scene = Scene()
+    scene.release("engine 1")
+    scene.registry.put(POINTER, b"{}")
+    assert _hanging(scene, "channel") == []
+    scene.registry.put(layout.SNAPSHOT, b"{}")
+    assert _hanging(scene, "refresh") == []
 
 
 def test_rollback_passes_over_a_release_of_a_revoked_key() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -14,6 +15,7 @@ from trtops.cli.start import style, workspace
 
 if TYPE_CHECKING:
     from trtops.release.root import Root, Tier
+    from trtops.workflow.revoke import Consequences
     from trtops.workflow.trust import Shown, Turned
 
 trust_app = typer.Typer(
@@ -119,18 +121,26 @@ def rotate(
 @guarded
 def revoke(
     key: Annotated[str, typer.Argument(metavar="KEY", help="Id of a key, or the first digits of it.")],
+    yes: Annotated[bool, typer.Option("--yes", help="Revoke it; without, only tell what hangs on it.")] = False,
     environment: EnvironmentOption = None,
 ) -> int:
     """Trust a key for nothing any more.
 
-    Nor what it has signed: services keep what runs, and load nothing new that only this key vouches for. A role that
+    Nor what it has signed: services keep what runs, and load nothing new that only this key vouches for. What that is,
+    in every environment that can be reached, is listed first; nothing is revoked (exit 2) without --yes. A role that
     would have too few keys left gets a new one of this home. Release again what the key had signed; seal anew what it
     vouched for as a release key, since whoever has it could have chosen the value.
     """
-    from trtops.workflow.trust import revoke as run
+    from trtops.workflow.revoke import consequences
+    from trtops.workflow.revoke import revoke as run
 
     with workspace({"environment": environment}, quiet=True) as here:
-        done = run(here, key)
+        found = consequences(here, key)
+        say(_consequences(found))
+        if not yes:
+            sys.stderr.write(f"nothing is revoked yet: trtops trust revoke {found.key_id[:12]} --yes does it\n")
+            return 2
+        done = run(here, found.key_id)
         say(_turned(done, here.environment))
         if done.problem is None:
             say(f"what it had signed counts no more: trtops status --env {here.environment} tells; to sign it anew:\n")
@@ -163,6 +173,36 @@ def set_(
         done = run(here, threshold=threshold, tiers=rules, days=days)
         say(_turned(done, here.environment))
     return 0 if done.problem is None else 2
+
+
+def _consequences(found: Consequences) -> str:
+    from trtops.report import text
+    from trtops.report.escape import visible
+    from trtops.report.rows import Table
+
+    key = f"key {found.key_id[:12]} ({', '.join(found.roles)})"
+    uses = {
+        "runs": "runs there",
+        "candidate": "the candidate there",
+        "kept": "could be brought back",
+        "secret": "sealed secret",
+        "snapshot": "snapshot of all channels",
+    }
+    rows = tuple(
+        (
+            one.environment,
+            one.subject,
+            "" if one.generation is None else str(one.generation),
+            uses[one.use],
+            ", ".join(one.documents),
+        )
+        for one in found.hanging
+    )
+    table = Table(("environment", "engine", "generation", "what", "signed by it alone"), rows, frozenset({2}))
+    told = f"{key}: without it this holds no more\n{text.table(table, style())}" if rows else ""
+    away = "".join(f"{visible(f'{name} could not be looked at: {error.what}')}\n" for name, error in found.unseen)
+    nothing = f"{key}: nothing hangs on it {'where it could be seen' if away else 'in any environment'}\n"
+    return (told or nothing) + away
 
 
 def _show_changes(done: Turned) -> None:

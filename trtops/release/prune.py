@@ -6,12 +6,15 @@ be of a release that is still to come. So are secrets, roots and the snapshot.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from pydantic import ValidationError
+
 from trtops.errors import Revoked, TrustError
 from trtops.release import layout
-from trtops.release.documents import Binding, Channel, EngineRelease
+from trtops.release.documents import Binding, Channel, ChannelSnapshot, EngineRelease
 from trtops.release.envelope import read_unverified, verify
 from trtops.release.fetch import bodies, chain, channels, read_binding
 
@@ -86,9 +89,28 @@ def referenced(registry: Documents, root: Root, environment: str, *, revoked: bo
                 releases.add((channel.engine, engine))
                 walk.names.add(layout.engine_release(channel.engine, engine))
                 walk.names.add(layout.config_release(channel.engine, config))
+    walk.names.update(_listed(registry, environment))
     for engine_name, digest in sorted(releases):
         walk.names.update(walk.proofs(engine_name, digest))
     return References(frozenset(walk.names), tuple(walk.distrusted))
+
+
+def _listed(registry: Documents, environment: str) -> Iterator[str]:
+    """Bindings that the snapshot names as the floor of channels.
+
+    That a floor is void, since its key was revoked, can be told by the very document alone: without it, no honest
+    pointer below could ever follow.
+    """
+    body = registry.read(layout.SNAPSHOT)
+    try:
+        found = read_unverified(body, ChannelSnapshot, where=layout.SNAPSHOT).value if body is not None else None
+    except TrustError:
+        return
+    for key, listed in found.channels.items() if found is not None else ():
+        engine, _, name = key.partition("/")
+        with suppress(ValidationError):  # no channel of ours
+            channel = Channel(engine=engine, environment=environment, name=name)
+            yield layout.binding(channel, listed.binding)
 
 
 def _orphans(registry: Documents, environment: str, pointed: Iterable[Channel]) -> Iterator[Channel]:

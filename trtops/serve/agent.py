@@ -27,6 +27,7 @@ from trtops.release.documents import STABLE, Channel
 from trtops.release.trust import TrustedChannel
 from trtops.serve.candidates import Candidates
 from trtops.serve.faults import UnknownModel
+from trtops.serve.orders import Order
 from trtops.serve.pull import Pulled, Secrets, pull, reopened
 from trtops.serve.reconcile import (
     Confirm,
@@ -37,9 +38,11 @@ from trtops.serve.reconcile import (
     Restore,
     State,
     health,
+    noted,
     reconcile,
 )
 from trtops.serve.trusting import Trust
+from trtops.serve.vouching import Vouching
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -79,16 +82,6 @@ class Duty:
     grace: float = 300.0
     identity: Identity | None = None
     accepts: Mapping[str, str] = field(default_factory=dict)
-
-
-@dataclass
-class _Order:
-    """What an operator asks for, and its end."""
-
-    verb: str
-    name: str
-    done: threading.Event
-    error: BaseException | None = None
 
 
 class Agent:
@@ -131,8 +124,9 @@ class Agent:
         self._states: dict[str, State] = {name: State() for name in duty.engines}
         self.candidates = Candidates(engines, clock)
         self._pulled: dict[str, Pulled] = {}
+        self._vouching = Vouching()
         self._watches: dict[str, Watch] = {}
-        self._wake: queue.SimpleQueue[_Order | None] = queue.SimpleQueue()
+        self._wake: queue.SimpleQueue[Order | None] = queue.SimpleQueue()
         self._stop = threading.Event()
         self._draining = False
         self._settled = threading.Event()
@@ -226,14 +220,8 @@ class Agent:
         state, pulled = self._states[name], self._pulled.get(name)
         described: dict[str, Any] = {"status": level, "reason": reason}
         if state.running is not None and pulled is not None:
-            sidecar = pulled.artifact.sidecar
+            described |= {"generation": state.running.generation} | pulled.described()
             described |= {
-                "generation": state.running.generation,
-                "version": pulled.release.contract.version,
-                "target": pulled.artifact.target,
-                "backend": f"{sidecar.backend} {sidecar.backend_version}",
-                "device": sidecar.device.label,
-                "digest": str(sidecar.artifact),
                 "engine_release": str(state.running.engine_release),
                 "config_release": str(state.running.config_release),
             }
@@ -270,13 +258,9 @@ class Agent:
     def _ask(self, verb: str, name: str) -> None:
         if name not in self._states:
             raise UnknownModel(f"'{name:.100}' is no engine of this server: it serves {', '.join(self._states)}")
-        order = _Order(verb, name, threading.Event())
+        order = Order(verb, name)
         self._wake.put(order)
-        while not order.done.wait(0.5):
-            if not self._thread.is_alive():
-                raise Unavailable("the server is stopping")
-        if order.error is not None:
-            raise order.error
+        order.wait(self._thread.is_alive)
 
     # The thread.
 
@@ -296,7 +280,7 @@ class Agent:
             for watch in self._watches.values():
                 watch.close()
 
-    def _next(self) -> _Order | None:
+    def _next(self) -> Order | None:
         """Wait for an order, a change, the next retry or the next poll. Changes that came together are one."""
         now = self._clock()
         failed = [state.failure.retry_at for state in self._states.values() if state.failure is not None]
@@ -309,7 +293,7 @@ class Agent:
             return None
         return order
 
-    def _obey(self, order: _Order) -> None:
+    def _obey(self, order: Order) -> None:
         try:
             state = self._states[order.name]
             if order.verb == "unload":
@@ -351,15 +335,10 @@ class Agent:
         """Observe, decide, act."""
         now = self._clock()
         trusted, body, observed = self._observe(name)
-        state = self._states[name]
-        if observed.pointed is None:
-            if state.problem != observed.problem:
-                log.warning("engine %s: %s", name, observed.problem)
-            away = state.away_since if state.away_since is not None else now
-            state = replace(state, away_since=away, problem=observed.problem)
-        else:
-            state = replace(state, away_since=None, problem=None)
-        self._states[name] = state
+        before = self._states[name]
+        state = self._states[name] = noted(before, observed, now)
+        if state.problem is not None and state.problem != before.problem:
+            log.warning("engine %s: %s", name, state.problem)
         if trusted is not None and body is not None and observed.pointed is not None and not state.stopped:
             state = self._adopt(name, trusted, body, observed.pointed)
         action = reconcile(state, observed, now)
@@ -368,6 +347,7 @@ class Agent:
             action = reconcile(self._states[name], observed, self._clock())
         elif isinstance(action, Confirm):
             self._states[name] = replace(state, running=action.pointed, failure=None)
+            self._documents(name, {layout.pointer(self._channel(name)): body or b""})
             log.info("engine %s: generation %d names what runs already", name, action.pointed.generation)
         if isinstance(action, Restore):
             self._restore(name)
@@ -376,6 +356,26 @@ class Agent:
             if again := reopened(self._pulled.get(name), self._registry.read, self._secrets):
                 self._pulled[name] = again
                 self._keep_good(trusted.channel, again.documents)
+        self._doubt(name)
+
+    def _doubt(self, name: str) -> None:
+        """Say so where trusted keys vouch no more for what runs."""
+        state, pulled = self._states[name], self._pulled.get(name)
+        doubt = None
+        if pulled is not None and state.running is not None:
+            again, doubt = self._vouching.ask(name, pulled, self._trust.root, self._registry.read)
+            if again is not pulled:
+                self._documents(name, again.documents)
+        if doubt != state.doubt:
+            log.warning("engine %s: %s", name, doubt or "trusted keys vouch for what runs again")
+            self._states[name] = replace(state, doubt=doubt)
+
+    def _documents(self, name: str, new: dict[str, bytes]) -> None:
+        """What vouches for what runs from now on, here and for the next start."""
+        pulled = self._pulled.get(name)
+        if pulled is not None:
+            self._pulled[name] = replace(pulled, documents=pulled.documents | new)
+            self._keep_good(self._channel(name), self._pulled[name].documents)
 
     def _adopt(self, name: str, trusted: TrustedChannel, body: bytes, pointed: Pointed) -> State:
         """A candidate that has become the stable release is served from where it is."""
@@ -385,7 +385,7 @@ class Agent:
             self._pulled[name] = pulled
             state = self._states[name] = replace(state, running=pointed, failure=None)
             self.swaps[name, "promoted"] += 1
-            self._keep_good(trusted.channel, pulled.documents | {layout.pointer(trusted.channel): body})
+            self._documents(name, {layout.pointer(trusted.channel): body})
         return state
 
     def _look_beside(self, name: str, trusted: TrustedChannel, body: bytes) -> None:

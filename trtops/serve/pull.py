@@ -82,6 +82,17 @@ class Pulled:
     documents: dict[str, bytes]
     settings: dict[str, Any] | None = field(default=None, repr=False)
 
+    def described(self) -> dict[str, str]:
+        """What a service's status tells of it; no value of the config."""
+        sidecar = self.artifact.sidecar
+        return {
+            "version": self.release.contract.version,
+            "target": self.artifact.target,
+            "backend": f"{sidecar.backend} {sidecar.backend_version}",
+            "device": sidecar.device.label,
+            "digest": str(sidecar.artifact),
+        }
+
 
 @dataclass(frozen=True, slots=True)
 class Secrets:

@@ -7,7 +7,7 @@ can be had; an operator's unload holds until an operator loads again.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
@@ -70,6 +70,7 @@ class State:
         problem: why, in words.
         restored: whether the last-known-good was tried.
         stopped: an operator unloaded it.
+        doubt: why trusted keys vouch no more for what runs, in words; None: they do.
     """
 
     running: Pointed | None = None
@@ -78,6 +79,7 @@ class State:
     problem: str | None = None
     restored: bool = False
     stopped: bool = False
+    doubt: str | None = None
 
     @property
     def releases(self) -> tuple[Digest, Digest] | None:
@@ -120,6 +122,14 @@ class Keep:
 Action = Load | Confirm | Restore | Keep
 
 
+def noted(state: State, observed: Observed, now: float) -> State:
+    """The state after a look: since when no verified pointer can be had, and why. ``now`` in monotonic seconds."""
+    if observed.pointed is not None:
+        return replace(state, away_since=None, problem=None)
+    away = state.away_since if state.away_since is not None else now
+    return replace(state, away_since=away, problem=observed.problem)
+
+
 def reconcile(state: State, observed: Observed, now: float) -> Action:
     """Decide. Laws: never unloads; never loads without a verified pointer; the same inputs give the same action."""
     if state.stopped:
@@ -152,8 +162,8 @@ def health(state: State, now: float, grace: float) -> tuple[Level, str | None]:
     reason = state.failure.reason if state.failure is not None else None
     if state.running is None:
         return "starting", reason or state.problem
-    if reason is not None:
-        return "degraded", reason
+    if reason is not None or state.doubt is not None:
+        return "degraded", reason or state.doubt
     if state.away_since is not None and now - state.away_since >= grace:
         return "degraded", state.problem
     return "ready", None

@@ -118,36 +118,9 @@ def rotate(workspace: Workspace, role: Role, key: str | None = None) -> Turned:
     """
     from trtops.release.lineage import with_key
 
-    present = _changeable(workspace)
+    present = changeable(workspace)
     public = _public(key) if key is not None else workspace.keys.renewed(role).public
-    return _turn(workspace, present, with_key(present, role, public))
-
-
-def revoke(workspace: Workspace, key: str) -> Turned:
-    """Trust a key for nothing any more, also not what it has signed.
-
-    A role of which this home holds the key, and that would have too few left, gets a new one of this home.
-
-    Args:
-        workspace: the home.
-        key: the id of the key, or enough of its start.
-
-    Raises:
-        InputError: no key, or several, start like that.
-        Conflict, StorageError, TrustError, Unavailable: keys, or the registry.
-    """
-    from trtops.release.lineage import without_key
-
-    present = _changeable(workspace)
-    key_id = _known(present, key)
-    signers = workspace.keys.all_signers()
-    instead: dict[Role, PublicKey] = {}
-    for role, listed in present.roles.items():
-        left = len(listed.keys) - 1
-        mine = workspace.keys.holds(role) and workspace.keys.signer(role).key_id == key_id
-        if key_id in listed.keys and (mine or (left < listed.threshold and key_id in signers)):
-            instead[role] = workspace.keys.renewed(role).public
-    return _turn(workspace, present, without_key(present, key_id, instead=instead))
+    return turn(workspace, present, with_key(present, role, public))
 
 
 def change(
@@ -167,10 +140,10 @@ def change(
 
     if threshold is None and not tiers and days is None:
         raise InputError("nothing is to change", fix="give --threshold, --tier or --expires")
-    present = _changeable(workspace)
+    present = changeable(workspace)
     expires = None if days is None else workspace.now() + days * DAY
     thresholds: dict[Role, int] = {} if threshold is None else {"root": threshold}
-    return _turn(workspace, present, with_rules(present, thresholds=thresholds, tiers=tiers, expires=expires))
+    return turn(workspace, present, with_rules(present, thresholds=thresholds, tiers=tiers, expires=expires))
 
 
 def sign_root(workspace: Workspace, path: Path, signer: Signer) -> Turned:
@@ -336,8 +309,13 @@ def _followed(workspace: Workspace) -> Root:
     return present
 
 
-def _changeable(workspace: Workspace) -> Root:
-    """The root, where this home holds one of its root keys: looked at before any new key is made."""
+def changeable(workspace: Workspace) -> Root:
+    """The root, where this home holds one of its root keys: looked at before any new key is made.
+
+    Raises:
+        InputError: no root can follow it.
+        StorageError, TrustError: keys; or there is no root key here.
+    """
     present = _followed(workspace)
     if not {key.key_id for key in present.members("root")[0]} & workspace.keys.all_signers().keys():
         raise TrustError(
@@ -346,7 +324,12 @@ def _changeable(workspace: Workspace) -> Root:
     return present
 
 
-def _known(root: Root, start: str) -> str:
+def known(root: Root, start: str) -> str:
+    """The id of the trusted key that starts like that.
+
+    Raises:
+        InputError: none does, or several.
+    """
     found = [key_id for key_id in root.keys if key_id.startswith(start.lower())]
     if len(start) < _FEWEST or len(found) != 1:
         why = "several keys start" if len(found) > 1 else "no trusted key starts"
@@ -364,7 +347,12 @@ def _public(text: str) -> PublicKey:
     return PublicKey(public=value)
 
 
-def _turn(workspace: Workspace, present: Root, new: Root) -> Turned:
+def turn(workspace: Workspace, present: Root, new: Root) -> Turned:
+    """Sign the next version by the root keys that are here; publish and trust it if that is enough.
+
+    Raises:
+        Conflict, StorageError, TrustError, Unavailable: keys, or the registry.
+    """
     body = _signed(workspace, new, present)
     problem = _problem(present, new, body)
     if problem is None:

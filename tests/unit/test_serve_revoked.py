@@ -1,0 +1,112 @@
+"""A service that runs what a key has signed that is revoked meanwhile."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.support.attacked import CLS, Scene, generation, reason, until
+from trtops.registry.memory import MemoryRegistry
+from trtops.release import layout
+from trtops.release.keys import Signer
+from trtops.release.lineage import with_key, without_key
+from trtops.release.publish import refresh
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from trtops.release.root import Role
+    from trtops.serve.agent import Agent
+
+
+@pytest.fixture
+def scene(tmp_path: Path) -> Scene:
+    made = Scene(tmp_path)
+    made.release("one")
+    return made
+
+
+def _revoke(scene: Scene, role: Role) -> Signer:
+    """A key is stolen; another one takes its place. Gives the thief's."""
+    old, new = scene.signers[role], Signer.generate()
+    scene.follow(without_key(scene.root, old.key_id, instead={role: new.public}))
+    scene.signers[role] = new
+    scene.refresh()
+    return old
+
+
+def _level(agent: Agent) -> str:
+    return str(agent.status()["engines"]["cls"]["status"])
+
+
+@pytest.mark.parametrize("role", ["release", "builder", "channel"])
+def test_what_runs_serves_on_and_health_says_whose_key_was_revoked(scene: Scene, role: Role) -> None:
+    given = scene.root
+    with scene.agent(root=given) as agent:
+        assert (_level(agent), generation(agent)) == ("ready", 1)
+        stolen = _revoke(scene, role)
+        until(lambda: _level(agent) == "degraded")
+        assert f"signed by key {stolen.key_id[:12]}, which was revoked (root version 2)" in reason(agent)
+        assert agent.status()["status"] == "degraded"
+        assert agent.not_ready() is None, "an orchestrator would stop what serves"
+        assert generation(agent) == 1
+        assert list(scene.engines.running) == ["cls"]
+        scene.release("one")  # the very same, signed anew
+        until(lambda: _level(agent) == "ready")
+        until(lambda: generation(agent) == (1 if role == "channel" else 2))  # a thief's count is no count
+        loads = 2 if role == "builder" else 1  # another builder's word is another release; else nothing is loaded
+        assert len(scene.engines.loads) == loads
+
+
+def test_what_was_signed_anew_is_what_the_next_start_goes_by(scene: Scene) -> None:
+    """The last-known-good of before hangs on the revoked key; it is replaced though nothing was loaded."""
+    given = scene.root
+    with scene.agent(root=given) as agent:
+        _revoke(scene, "release")
+        until(lambda: _level(agent) == "degraded")
+        scene.release("one")
+        until(lambda: _level(agent) == "ready")
+    for name in scene.registry.names():
+        scene.registry.lie(name, None)  # all of the registry is gone
+    with scene.agent(root=given) as agent:
+        assert generation(agent) == 2
+        assert len(scene.engines.loads) == 2
+
+
+def test_a_pointer_of_the_next_key_is_what_the_next_start_goes_by(scene: Scene) -> None:
+    """The channel key was rotated, the pointer refreshed, the old key revoked: what is on disk is the new pointer."""
+    old, new = scene.signers["channel"], Signer.generate()
+    given = scene.root
+    with scene.agent(root=given) as agent:
+        scene.follow(with_key(scene.root, "channel", new.public))
+        scene.signers["channel"] = new
+        refresh(scene.registry, scene.keys, CLS, now=int(scene.now), lifetime=None)
+        scene.refresh()
+        until(lambda: generation(agent) == 2)
+        scene.follow(without_key(scene.root, old.key_id))
+        scene.refresh()
+        until(lambda: agent.status()["trust"]["root"] == 3)
+        assert _level(agent) == "ready"
+    for name in scene.registry.names():
+        scene.registry.lie(name, None)
+    with scene.agent(root=given) as agent:
+        assert generation(agent) == 2
+
+
+def test_mix_and_match_another_document_under_the_name_takes_no_doubt_away(scene: Scene) -> None:
+    """Genuine, signed by a trusted key, and not what runs."""
+    given = scene.root
+    with scene.agent(root=given) as agent:
+        _revoke(scene, "release")
+        until(lambda: _level(agent) == "degraded")
+        digest = agent.status()["engines"]["cls"]["engine_release"]
+        other = scene.release("two", engine="det")
+        body = MemoryRegistry.read(scene.registry, layout.engine_release("det", other.release))
+        name = layout.engine_release("cls", type(other.release).parse(digest))
+        scene.registry.lie(name, body)
+        scene.registry.asked.clear()
+        scene.registry.lie(layout.pointer(CLS), MemoryRegistry.read(scene.registry, layout.pointer(CLS)))  # look again
+        until(lambda: name in scene.registry.asked)
+        until(lambda: _level(agent) == "degraded")
+        assert "was revoked" in reason(agent)

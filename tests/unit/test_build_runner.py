@@ -164,7 +164,7 @@ def test_crash_shows_where_it_was(plan: BuildPlan, model: Path, store: Store, pl
     ],
 )
 def test_builds_that_never_end_are_ended(
-    plan: BuildPlan, model: Path, store: Store, play: Any, how: str, limits: dict[str, float], words: str
+    plan: BuildPlan, model: Path, store: Store, play: Any, how: str, limits: dict[str, Any], words: str
 ) -> None:
     play(build=how)
     with pytest.raises(BuildFailed, match=words) as caught:
@@ -341,15 +341,15 @@ def _builder_of(parent: int) -> psutil.Process:
     raise AssertionError("no child was started")
 
 
-@pytest.mark.parametrize("doing", ["hang", "freeze"])
+@pytest.mark.parametrize("doing", ["start", "hang", "freeze"])
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])
 def test_child_ends_with_its_parent(
     plan: BuildPlan, model: Path, store: Store, play: Any, how: signal.Signals, doing: str
 ) -> None:
-    play(build=doing)
+    play(**({"build_seconds": 120} if doing == "start" else {"build": doing}))
     parent = _start(plan, model, store)
     child = _builder_of(parent.pid)
-    time.sleep(1)
+    time.sleep(0 if doing == "start" else 1)
     begin = time.monotonic()
     parent.send_signal(how)
     parent.communicate(timeout=30)

@@ -1,4 +1,4 @@
-"""The child process of a build: ``python -m trtops.build DESCRIPTOR``. Started by :mod:`trtops.build.runner` only.
+"""The child process of a build: ``python -m trtops.build DESCRIPTOR PARENT``. Only :mod:`trtops.build.runner` starts it.
 
 Reads a :class:`~trtops.build.protocol.Request` from its standard input and writes messages to the descriptor. Its
 standard output and error are the build's log: native libraries write there past Python.
@@ -66,6 +66,8 @@ def main(arguments: list[str]) -> int:
     faulthandler.enable()
     faulthandler.register(signal.SIGUSR1, all_threads=True)
     ctypes.CDLL(None).prctl(_DIE_WITH_PARENT, signal.SIGKILL)
+    if os.getppid() != int(arguments[1]):  # it died before the kernel was asked
+        return 1
     threading.Thread(target=channel.beat, daemon=True).start()
     try:
         request = Request.model_validate_json(sys.stdin.buffer.read())

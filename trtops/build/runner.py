@@ -304,7 +304,7 @@ def _start(plan: BuildPlan, files: _Files, folder: Path, log: Path, limits: Limi
         (folder / "request.json").write_bytes(request.canonical_bytes())
         with (folder / "request.json").open("rb") as stdin, log.open("wb") as output:
             process = subprocess.Popen(
-                [sys.executable, "-m", "trtops.build", str(send)],
+                [sys.executable, "-m", "trtops.build", str(send), str(os.getpid())],
                 stdin=stdin,
                 stdout=output,
                 stderr=subprocess.STDOUT,

@@ -52,7 +52,7 @@ def _large() -> onnx.ModelProto:
         helper.make_node("Sqrt", ["square"], ["root"], name="root"),
         helper.make_node("Mul", ["root", "hundredth"], ["y"], name="back"),
     ]
-    weights = {"hundred": np.float32([300.0]), "hundredth": np.float32([0.01])}
+    weights = {"hundred": np.array([300.0], np.float32), "hundredth": np.array([0.01], np.float32)}
     return model_of(nodes, [value("x", ["N", 4])], [value("y", ["N", 4])], weights)
 
 
@@ -113,6 +113,24 @@ def test_what_overflows_on_the_samples_stays_in_fp32() -> None:
     assert _types(blind.data)["square"] == {"FLOAT16"}
 
 
+@pytest.mark.parametrize("how", ["infinite", "empty"])
+def test_what_overflows_is_found_beside_tensors_that_have_no_largest_number(how: str) -> None:
+    model = _large()
+    if how == "infinite":  # of both infinities and numbers, only the numbers count
+        model.graph.node.append(helper.make_node("Div", ["square", "zeros"], ["odd"], name="odd"))
+        zeros = np.array([0.0, 1.0, 1.0, 1.0], np.float32)
+        model.graph.initializer.append(numpy_helper.from_array(zeros, "zeros"))
+    else:
+        model.graph.node.append(helper.make_node("Slice", ["x", "none", "none"], ["odd"], name="odd"))
+        model.graph.initializer.append(numpy_helper.from_array(np.array([0], np.int64), "none"))
+    model.graph.output.append(value("odd", ["N", None]))
+    made = convert(model.SerializeToString(), _precision("fp16"), FEEDS)
+    types = _types(made.data)
+    assert types["square"] == {"FLOAT"}
+    assert types["scale"] == {"FLOAT16"}
+    assert ("FLOAT" in types["odd"]) == (how == "infinite")
+
+
 def test_weight_beyond_half_keeps_its_node_in_fp32() -> None:
     node = helper.make_node("Add", ["x", "mask"], ["y"], name="mask")
     data = model_of(
@@ -121,7 +139,7 @@ def test_weight_beyond_half_keeps_its_node_in_fp32() -> None:
         ],
         [value("x", ["N", 4])],
         [value("y", ["N", 4])],
-        {"mask": np.float32([-3e38, 0, 0, 0])},
+        {"mask": np.array([-3e38, 0, 0, 0], np.float32)},
     )
     with pytest.raises(BuildFailed, match="no node of the model can compute in fp16"):
         convert(data.SerializeToString(), _precision("fp16"), FEEDS)
@@ -137,7 +155,11 @@ def test_shapes_are_never_computed_in_half() -> None:
         helper.make_node("Expand", ["positive", "wanted"], ["y"], name="expand"),
         helper.make_node("Div", ["doubled", "one"], ["wanted0"], name="unused"),
     ]
-    weights = {"two": np.float32([2, 2]), "wanted": np.int64([1, 4]), "one": np.int64([1, 1])}
+    weights: dict[str, np.ndarray[Any, Any]] = {
+        "two": np.array([2, 2], np.float32),
+        "wanted": np.array([1, 4], np.int64),
+        "one": np.array([1, 1], np.int64),
+    }
     model = model_of(
         nodes, [value("x", [1, 4])], [value("y", [1, 4]), value("wanted0", [2], TensorProto.INT64)], weights
     )
@@ -172,7 +194,7 @@ def test_bf16_is_written_for_old_opsets_too() -> None:
 
 
 def test_rounding_is_to_the_nearest() -> None:
-    numbers = np.float32([1, 1 + 2**-9, 1 + 2**-7 + 2**-9, -3.0, np.inf, 1e30])
+    numbers = np.array([1, 1 + 2**-9, 1 + 2**-7 + 2**-9, -3.0, np.inf, 1e30], np.float32)
     bits = half_bytes(numbers, BF16)
     assert [hex(int(bit)) for bit in bits] == ["0x3f80", "0x3f80", "0x3f81", "0xc040", "0x7f80", "0x714a"]
     assert half_bytes(np.float32(2.5), FP16).dtype == np.float16

@@ -16,7 +16,7 @@ from trtops.backend.onnxruntime import library, options, reason
 from trtops.errors import BuildFailed
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterator, Mapping, Sequence
 
     import numpy as np
     from numpy.typing import NDArray
@@ -60,16 +60,59 @@ def observed(
         copy.CopyFrom(model)
         del copy.graph.output[:]
         copy.graph.output.extend(onnx.helper.make_tensor_value_info(name, names[name], None) for name in part)
-        ort = library()
-        chosen = options(ort, threads=0)
-        chosen.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
         try:
-            session = ort.InferenceSession(copy.SerializeToString(), chosen, providers=_PROVIDERS)
+            session = _session(copy)
             for feed in feeds:
                 yield dict(zip(part, session.run(part, dict(feed)), strict=True))
         except Exception as error:
             what = f"ONNX Runtime cannot run the model to measure its tensors: {reason(error)}"
             raise BuildFailed(what, fix="check the model with trtops check, and the samples of the spec") from error
+
+
+def peaks(model: Any, names: Collection[str], feeds: Feeds) -> dict[str, float]:  # noqa: ANN401 - onnx is untyped
+    """Largest magnitude of float32 tensors that nodes make, over all executions; optimisations off.
+
+    The graph itself reduces each tensor to one number, so that every execution runs it once, whatever its size.
+
+    Args:
+        model: an ``onnx.ModelProto``; it is left as it is.
+        names: tensors.
+        feeds: inputs of each execution.
+
+    Returns:
+        finite numbers; a tensor that held infinities or no number is left out, and all are where the graph cannot be
+        run so (a tensor is empty, or ONNX Runtime refuses the model or the inputs): see :func:`observed`.
+
+    """
+    import math
+
+    import onnx
+
+    copy = onnx.ModelProto()
+    copy.CopyFrom(model)
+    del copy.graph.output[:]
+    ordered = sorted(names)
+    for number, name in enumerate(ordered):
+        size, peak = f"trtops/size/{number}", f"trtops/peak/{number}"
+        copy.graph.node.append(onnx.helper.make_node("Abs", [name], [size]))
+        copy.graph.node.append(onnx.helper.make_node("ReduceMax", [size], [peak], keepdims=0))
+        copy.graph.output.append(onnx.helper.make_tensor_value_info(peak, onnx.TensorProto.FLOAT, []))
+    seen: dict[str, list[float]] = {name: [] for name in ordered}
+    try:
+        session = _session(copy)
+        for feed in feeds:
+            for name, peak in zip(ordered, session.run(None, dict(feed)), strict=True):
+                seen[name].append(float(peak))
+    except Exception:  # noqa: BLE001 - an empty tensor, or the model itself: whoever looks at each tensor tells
+        return {}
+    return {name: max(values) for name, values in seen.items() if values and all(map(math.isfinite, values))}
+
+
+def _session(model: Any) -> Any:  # noqa: ANN401 - onnx and ONNX Runtime have no types
+    ort = library()
+    chosen = options(ort, threads=0)
+    chosen.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+    return ort.InferenceSession(model.SerializeToString(), chosen, providers=_PROVIDERS)
 
 
 def folded(data: bytes) -> bytes:

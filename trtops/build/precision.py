@@ -156,7 +156,7 @@ def _half(model: Any, kind: HalfType, kept: Collection[str], feeds: Feeds) -> Co
     limit = kind.largest / HEADROOM
     peaks = _weight_peaks(model)
     if kind is FP16:
-        peaks |= _peaks(model, floats, feeds)
+        peaks |= _peaks(model, floats - peaks.keys(), feeds)
     nodes = model.graph.node
     hot = {
         index: max(peaks.get(name, 0.0) for name in (*nodes[index].input, *nodes[index].output))
@@ -198,13 +198,15 @@ def _weight_peaks(model: Any) -> dict[str, float]:  # noqa: ANN401 - onnx is unt
 def _peaks(model: Any, floats: Collection[str], feeds: Feeds) -> dict[str, float]:  # noqa: ANN401 - untyped
     """Largest finite magnitude of every float32 tensor that a node makes, and of the inputs."""
     from trtops.backend.observe import observed
+    from trtops.backend.observe import peaks as reduced
 
     made = {name: FLOAT for node in model.graph.node for name in node.output if name in floats}
-    peaks: dict[str, float] = {}
+    peaks = reduced(model, made, feeds)
     for feed in feeds:
         for name, array in feed.items():
             peaks[name] = max(peaks.get(name, 0.0), _peak(array))
-    for seen in observed(model, made, feeds):
+    # What holds infinities, or cannot be reduced, is looked at itself.
+    for seen in observed(model, {name: kind for name, kind in made.items() if name not in peaks}, feeds):
         for name, array in seen.items():
             peaks[name] = max(peaks.get(name, 0.0), _peak(array))
     return peaks

@@ -14,6 +14,7 @@ from onnx import TensorProto, helper
 
 from tests.support.builds import engine_spec, files, linear, model_of, plan_for, ppocr, save, value
 from tests.support.plugins import copy_plugin
+from tests.support.sessions import assert_close
 from trtops.backend.onnxruntime import OnnxRuntimeBackend
 from trtops.backend.port import Probed, Progress
 from trtops.backend.tensorrt import TensorRtBackend
@@ -21,7 +22,7 @@ from trtops.build.plan import BuildPlan, plan
 from trtops.build.precision import read_samples
 from trtops.build.protocol import SampleSource
 from trtops.build.runner import Built, Limits, build
-from trtops.build.timing import TIMINGS, timing_key
+from trtops.build.timing import TIMINGS, Timed, timing_key
 from trtops.digest import Digest
 from trtops.errors import BuildFailed, InputError, IntegrityError, NotLoadable, Retryable
 from trtops.release.keys import KeyRing
@@ -87,19 +88,20 @@ def test_engine_computes_what_the_model_says(tmp_path: Path) -> None:
     random = np.random.default_rng(0)
     for rows in (1, 8, 3, 8, 1):
         x = random.normal(size=(rows, 4)).astype(np.float32)
-        np.testing.assert_allclose(session.run({"x": x})["y"], reference.run({"x": x})["y"], atol=1e-5)
+        assert_close(session.run({"x": x})["y"], reference.run({"x": x})["y"], atol=1e-5)
     kept = session.run({"x": np.ones((2, 4), np.float32)})["y"]
     before = kept.copy()
     session.run({"x": np.zeros((2, 4), np.float32)})
     np.testing.assert_array_equal(kept, before)
     strided = np.ones((2, 8), np.float32)[:, ::2]
     np.testing.assert_array_equal(session.run({"x": strided})["y"], before)
-    for words, inputs in {
+    wrong: dict[str, dict[str, np.ndarray[Any, Any]]] = {
         "missing": {},
         "float64": {"x": np.ones((1, 4))},
         r"\[1, 5\]": {"x": np.ones((1, 5), np.float32)},
         "outside of profile": {"x": np.ones((9, 4), np.float32)},
-    }.items():
+    }
+    for words, inputs in wrong.items():
         with pytest.raises(InputError, match=words):
             session.run(inputs)
     session.close()
@@ -118,7 +120,7 @@ def test_two_profiles_switch_with_the_shape(tmp_path: Path) -> None:
     reference = OnnxRuntimeBackend(threads=1).reference(tmp_path / "model.onnx")
     for rows, profile in ((1, 1), (64, 0), (1, 1), (2, 0)):
         x = np.full((rows, 4), rows, np.float32)
-        np.testing.assert_allclose(session.run({"x": x})["y"], reference.run({"x": x})["y"], atol=1e-3)
+        assert_close(session.run({"x": x})["y"], reference.run({"x": x})["y"], atol=1e-3)
         assert f"profile={profile}" in repr(session)
 
 
@@ -213,7 +215,7 @@ def test_ppocr(tmp_path: Path) -> None:
     for rows in (1, 8, 32):
         x = random.normal(size=(rows, 3, 48, 192)).astype(np.float32)
         name = built.sidecar.outputs[0].name
-        np.testing.assert_allclose(session.run({"x": x})[name], reference.run({"x": x})[name], atol=1e-4)
+        assert_close(session.run({"x": x})[name], reference.run({"x": x})[name], atol=1e-4)
 
 
 def test_plan_of_the_cpu_differs(tmp_path: Path) -> None:
@@ -233,7 +235,7 @@ def test_precision_of_the_file_is_kept(mode: str, tolerance: float, tmp_path: Pa
     session = BACKEND.load(store.path(sidecar.artifact), sidecar)
     x = np.random.default_rng(0).normal(size=(8, 4)).astype(np.float32)
     want = OnnxRuntimeBackend(threads=1).reference(path).run({"x": x})["y"]
-    np.testing.assert_allclose(session.run({"x": x})["y"], want, atol=tolerance)
+    assert_close(session.run({"x": x})["y"], want, atol=tolerance)
     assert BACKEND.inspect(store.path(sidecar.artifact), sidecar).layers
 
 
@@ -254,7 +256,7 @@ def test_kernels_compute_in_the_precision_of_the_file(mode: str, tolerance: floa
     session = BACKEND.load(store.path(sidecar.artifact), sidecar)
     x = np.random.default_rng(0).normal(size=(4, 16, 16, 16)).astype(np.float32)
     want = OnnxRuntimeBackend(threads=1).reference(path).run({"x": x})["y"]
-    np.testing.assert_allclose(session.run({"x": x})["y"], want, atol=tolerance, err_msg=told)
+    assert_close(session.run({"x": x})["y"], want, atol=tolerance, err_msg=told)
 
 
 def _convolutions() -> onnx.ModelProto:
@@ -268,7 +270,7 @@ def _convolutions() -> onnx.ModelProto:
         nodes.append(helper.make_node("Conv", [source, f"w{layer}"], [target], name=name, pads=[1, 1, 1, 1]))
         if name != "last":
             nodes.append(helper.make_node("Relu", [target], [f"r{layer}"], name=f"relu_{layer}"))
-    shape = ["N", 16, 16, 16]
+    shape: list[int | str | None] = ["N", 16, 16, 16]
     return model_of(nodes, [value("x", shape)], [value("y", shape)], weights)
 
 
@@ -280,7 +282,7 @@ def test_timings_are_kept_and_used(tmp_path: Path) -> None:
     first = build(wanted, model=path, store=store, voucher=voucher)
     body = store.record(TIMINGS, str(timing_key(wanted)))
     assert body is not None
-    kept = store.read(voucher.opened(body, "here").cache, 64 << 20)
+    kept = store.read(voucher.opened(body, "here", Timed).cache, 64 << 20)
     try:
         merged, refused = BACKEND.merge_timings(kept, kept), ""
     except BuildFailed as error:  # 8.6 does not read back every cache that it wrote
@@ -355,8 +357,8 @@ def test_plugin_of_tensorrts_own(tmp_path: Path) -> None:
     session = BACKEND.load(Store(tmp_path / "store").path(sidecar.artifact), sidecar)
     found = session.run(
         {
-            "boxes": np.float32([[[0, 0, 10, 10], [0, 0, 10, 9], [20, 20, 30, 30]]]),
-            "scores": np.float32([[[0.9, 0], [0.8, 0], [0, 0.7]]]),
+            "boxes": np.array([[[0, 0, 10, 10], [0, 0, 10, 9], [20, 20, 30, 30]]], np.float32),
+            "scores": np.array([[[0.9, 0], [0.8, 0], [0, 0.7]]], np.float32),
         }
     )
     assert found["count"].tolist() == [[2]]  # the second box lies in the first one

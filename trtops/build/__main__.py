@@ -1,4 +1,4 @@
-"""The child process of a build: ``python -m trtops.build DESCRIPTOR PARENT``. Only :mod:`trtops.build.runner` starts it.
+"""The child process of a build: ``python -m trtops.build DESCRIPTOR PARENT``, for :mod:`trtops.build.runner` only.
 
 Reads a :class:`~trtops.build.protocol.Request` from its standard input and writes messages to the descriptor. Its
 standard output and error are the build's log: native libraries write there past Python.
@@ -24,7 +24,17 @@ from trtops.backend.port import BuildRequest
 from trtops.backend.select import backend
 from trtops.build.passes import prepare
 from trtops.build.precision import read_samples
-from trtops.build.protocol import HEARTBEAT_SECONDS, TIMING_FILE, Advanced, Alive, Done, Failed, Message, Request
+from trtops.build.protocol import (
+    HEARTBEAT_SECONDS,
+    MODEL_FILE,
+    TIMING_FILE,
+    Advanced,
+    Alive,
+    Done,
+    Failed,
+    Message,
+    Request,
+)
 from trtops.build.timing import timing_key
 from trtops.digest import Digest
 from trtops.errors import BuildFailed, IntegrityError, StorageError, TrtopsError
@@ -109,14 +119,16 @@ def _build(request: Request, channel: _Channel, laps: Laps) -> Done:
         what = f"the model is not the one that was planned: expected {plan.model}, found {found}"
         raise IntegrityError(what, where=request.model, fix="fetch it again")
     folder = Path(request.folder)
-    steps = prepare(data, folder / "model.onnx", repairs=plan.repairs, profiles=plan.profiles)
-    if builder.name != "fake":  # which plays every precision
-        steps += _in_precision(request, folder / "model.onnx", channel)
+    steps = request.converted
+    if steps is None:
+        steps = prepare(data, folder / MODEL_FILE, repairs=plan.repairs, profiles=plan.profiles)
+        if builder.name != "fake":  # which plays every precision
+            steps += _in_precision(request, folder / MODEL_FILE, channel)
     laps.done("model")
     result = builder.build(
         BuildRequest(
             target=plan.target,
-            model=str(folder / "model.onnx"),
+            model=str(folder / MODEL_FILE),
             output=str(folder / "engine"),
             precision=plan.precision,
             profiles=plan.profiles,

@@ -73,7 +73,7 @@ class BuildPlan(Value):
         backend = self.target.backend
         body = self.model_dump(mode="json", exclude={"engine", "memory", "builder", "device", "precision"})
         body["target"].pop("slo")
-        body["precision"] = _counted_precision(self.precision, backend)
+        body["precision"] = counted_precision(self.precision, backend)
         body["memory"] = self.memory.model_dump(mode="json", include=set(_POOLS.get(backend, ())))
         body["builder"] = self.builder.model_dump(mode="json", include=set(_FLAGS.get(backend, ())))
         body["plugins"] = _counted_plugins(self.builder, backend)
@@ -120,7 +120,8 @@ def plan(
     )
 
 
-def _counted_precision(precision: Precision, backend: str) -> dict[str, Any]:
+def counted_precision(precision: Precision, backend: str) -> dict[str, Any]:
+    """What of a precision changes bytes: those of an engine of a backend, or of the converted file (no backend)."""
     body: dict[str, Any] = {"mode": precision.mode}
     if precision.mode not in {"fp32", "tf32"}:
         body["keep_fp32"] = sorted(set(precision.keep_fp32))

@@ -15,6 +15,9 @@ HEARTBEAT_SECONDS = 0.5
 TIMING_FILE = "timings"
 """Name of the timing cache in the child's folder."""
 
+MODEL_FILE = "model.onnx"
+"""Name of the model as the builder reads it, in the child's folder."""
+
 
 class SampleSource(Value):
     """Where calibration data, or samples to measure ranges on, are.
@@ -39,6 +42,7 @@ class Request(Value):
         folder: a folder of the child's own; the engine is written there as ``engine``.
         address_space: bytes that the child may map; None: no limit.
         samples: data that the precision needs; their digest is checked against the plan's.
+        converted: steps that made the converted model, which the folder has already; None: it has to be made.
         started: when the parent started the child, on the machine's monotonic clock (``time.monotonic``).
     """
 
@@ -47,6 +51,7 @@ class Request(Value):
     folder: str
     address_space: int | None = None
     samples: SampleSource | None = None
+    converted: tuple[str, ...] | None = None
     started: float
 
 

@@ -13,9 +13,9 @@ import subprocess
 import sys
 import time
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from pydantic import Field, ValidationError
 
@@ -23,7 +23,8 @@ import trtops
 from trtops import errors
 from trtops.backend.port import Progress, Sidecar
 from trtops.backend.trt_plugins import bring_libraries, libraries_of
-from trtops.build.protocol import MESSAGE, TIMING_FILE, Advanced, Done, Failed, Message, Request
+from trtops.build.conversions import Conversions, conversion_key
+from trtops.build.protocol import MESSAGE, MODEL_FILE, TIMING_FILE, Advanced, Done, Failed, Message, Request
 from trtops.build.scratch import LOGS, scratch
 from trtops.build.timing import Timings, timing_key
 from trtops.digest import Digest, Value
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
 
     from trtops.build.plan import BuildPlan
     from trtops.build.protocol import SampleSource
-    from trtops.build.timing import Voucher
+    from trtops.build.voucher import Voucher
     from trtops.store import Store
 
 SIDECAR = "sidecar"
@@ -45,6 +46,16 @@ _TAIL_LINES = 40
 _TAIL_BYTES = 64 << 10
 # CUDA maps far more addresses than it uses, so there the resident memory is watched instead of the address space.
 _MAPS_FREELY = frozenset({"tensorrt"})
+
+
+Found_co = TypeVar("Found_co", covariant=True)
+
+
+class _Kept(Protocol[Found_co]):
+    """What a build may start from."""
+
+    def fetch(self, path: Path) -> Found_co | None:
+        """Write it to a path; None if there is none."""
 
 
 class Built(Value):
@@ -99,7 +110,7 @@ def build(
         on_progress: called from this thread, again and again while the build runs.
         rebuild: build even if it is there, and replace what is there.
         samples: data that the plan's precision needs (:func:`trtops.build.precision.needs_samples`).
-        voucher: vouches for timing caches; None: the build starts with none and keeps none.
+        voucher: vouches for timing caches and converted models; None: the build starts with none and keeps none.
 
     Raises:
         BuildFailed: the builder refused, crashed, hung, ran out of memory or time; with its log.
@@ -114,9 +125,8 @@ def build(
     with _only_one(plan, store, limits, on_progress):
         if not rebuild and (sidecar := cached(plan, store)) is not None:
             return Built(sidecar=sidecar, cached=True, seconds=time.monotonic() - begin)
-        key = timing_key(plan)
-        timings = Timings(store, key, voucher) if key and voucher else None
-        sidecar, phases = _build(plan, _Files(model.absolute(), samples), store, timings, limits, on_progress)
+        earlier = _Earlier.of(plan, store, voucher)
+        sidecar, phases = _build(plan, _Files(model.absolute(), samples), store, earlier, limits, on_progress)
     seconds = time.monotonic() - begin
     phases["store"] = max(0.0, seconds - sum(phases.values()))
     return Built(sidecar=sidecar, cached=False, seconds=seconds, phases=phases)
@@ -185,20 +195,38 @@ class _Files:
 
     model: Path
     samples: SampleSource | None
+    converted: tuple[str, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Earlier:
+    """What earlier builds left for later ones."""
+
+    timings: Timings | None
+    conversions: Conversions | None
+
+    @classmethod
+    def of(cls, plan: BuildPlan, store: Store, voucher: Voucher | None) -> _Earlier:
+        timed, converted = timing_key(plan), conversion_key(plan)
+        return cls(
+            Timings(store, timed, voucher) if timed and voucher else None,
+            Conversions(store, converted, voucher) if converted and voucher else None,
+        )
 
 
 def _build(
     plan: BuildPlan,
     files: _Files,
     store: Store,
-    timings: Timings | None,
+    earlier: _Earlier,
     limits: Limits,
     on_progress: Callable[[Progress], None],
 ) -> tuple[Sidecar, dict[str, float]]:
     with scratch(store.folder) as folder:
         log = store.folder / LOGS / f"build-{plan.engine}-{plan.target.id}-{plan.key.short}.log"
-        began = _start_timings(timings, folder, on_progress) if timings else None
-        done = _run(plan, files, folder, log, limits, on_progress)
+        began = _fetched("timing cache", earlier.timings, folder / TIMING_FILE, on_progress)
+        converted = _fetched("converted model", earlier.conversions, folder / MODEL_FILE, on_progress)
+        done = _run(plan, replace(files, converted=converted), folder, log, limits, on_progress)
         engine = folder / "engine"
         if not engine.is_file() or not engine.stat().st_size:
             raise BuildFailed("the builder says that it is done, but wrote no engine", where=str(log), log=_tail(log))
@@ -208,20 +236,27 @@ def _build(
                 store.put_file(Path(plugin.library))
         artifact = store.put_file(engine)
         sidecar = _sidecar(plan, done, artifact, engine.stat().st_size)
-        if timings and (folder / TIMING_FILE).exists():
+        if earlier.timings and (folder / TIMING_FILE).exists():
             on_progress(Progress(phase="keep the timing cache"))
-            if (failed := timings.keep(folder / TIMING_FILE, began)) is not None:
+            if (failed := earlier.timings.keep(folder / TIMING_FILE, began)) is not None:
+                on_progress(Progress(phase=failed))
+        if earlier.conversions and converted is None:
+            made = done.steps[: len(done.steps) - len(done.result.notes)]
+            if (failed := earlier.conversions.keep(folder / MODEL_FILE, made)) is not None:
                 on_progress(Progress(phase=failed))
         store.keep(SIDECAR, str(plan.key), sidecar.canonical_bytes())
         log.unlink(missing_ok=True)
         return sidecar, dict(done.seconds)
 
 
-def _start_timings(timings: Timings, folder: Path, on_progress: Callable[[Progress], None]) -> Digest | None:
+def _fetched(
+    what: str, kept: _Kept[Found_co] | None, path: Path, on_progress: Callable[[Progress], None]
+) -> Found_co | None:
+    """Bring what an earlier build left to a path, if it is there and somebody vouches for it."""
     try:
-        return timings.fetch(folder / TIMING_FILE)
+        return kept.fetch(path) if kept is not None else None
     except TrtopsError as error:
-        on_progress(Progress(phase=f"the timing cache is left out: {error.what}"))
+        on_progress(Progress(phase=f"the {what} of an earlier build is left out: {error.what}"))
         return None
 
 
@@ -293,6 +328,7 @@ def _start(plan: BuildPlan, files: _Files, folder: Path, log: Path, limits: Limi
         folder=str(folder),
         address_space=space,
         samples=files.samples,
+        converted=files.converted,
         started=time.monotonic(),
     )
     # The child's own folder is its working directory, so that no file of the caller's can shadow a module.

@@ -17,13 +17,14 @@ import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from trtops.digest import Digest, Value, digest_of
 from trtops.errors import BuildFailed, StorageError, TrtopsError
 
 if TYPE_CHECKING:
     from trtops.build.plan import BuildPlan
+    from trtops.build.voucher import Voucher
     from trtops.store import Store
 
 TIMINGS = "timing-cache"
@@ -47,20 +48,6 @@ class Timed(Value):
     key: str
     cache: Digest
     size_bytes: int
-
-
-class Voucher(Protocol):
-    """Signs timing caches, and tells which ones are signed by a trusted builder."""
-
-    def sign(self, statement: Timed) -> bytes:
-        """A signed record of a statement."""
-
-    def opened(self, body: bytes, where: str) -> Timed:
-        """The statement in a record.
-
-        Raises:
-            TrustError: no trusted key signed it.
-        """
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +122,7 @@ class Timings:
         if body is None:
             return None
         where = f"record {TIMINGS} {self.key}"
-        statement = self.voucher.opened(body, where)
+        statement = self.voucher.opened(body, where, Timed)
         if statement.key != self.key:
             raise StorageError(f"the record is of another device or version: {statement.key}", where=where)
         return statement

@@ -5,14 +5,16 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from trtops.errors import BuildFailed, InputError
+from trtops.errors import BuildFailed, InputError, TrtopsError
 from trtops.report.precision import Variant
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from pathlib import Path
 
     from trtops.build.precision import LayerError
     from trtops.spec.engine import EngineSpec, PrecisionMode, Target
+    from trtops.workflow.build import TargetBuild
     from trtops.workflow.check import Checked
     from trtops.workflow.workspace import Workspace
 
@@ -74,12 +76,12 @@ def _variant(workspace: Workspace, checked: Checked, target: Target, mode: Preci
     if mode in {"fp32", "tf32"}:
         return Variant(mode, evidence)
     try:
-        return Variant(mode, evidence, layers=_layers(changed))
+        return Variant(mode, evidence, layers=_layers(workspace, changed, made))
     except BuildFailed as error:
         return Variant(mode, evidence, unmeasured=error.what)
 
 
-def _layers(checked: Checked) -> tuple[LayerError, ...]:
+def _layers(workspace: Workspace, checked: Checked, made: TargetBuild) -> tuple[LayerError, ...]:
     """Errors of the converted file's inner tensors, on the first batches of the samples."""
     import tempfile
     from pathlib import Path
@@ -87,8 +89,7 @@ def _layers(checked: Checked) -> tuple[LayerError, ...]:
     from trtops.accuracy import load_samples
     from trtops.build.passes import prepare
     from trtops.build.plan import DEFAULT_REPAIRS
-    from trtops.build.precision import convert, feeds_of, layer_errors, read_samples
-    from trtops.workflow.build import samples_of
+    from trtops.build.precision import feeds_of, layer_errors
 
     assert checked.model is not None  # noqa: S101 - it was built
     assert checked.preflight is not None  # noqa: S101 - likewise
@@ -97,12 +98,31 @@ def _layers(checked: Checked) -> tuple[LayerError, ...]:
         path = Path(folder) / "model.onnx"
         prepare(checked.model.read_bytes(), path, repairs=DEFAULT_REPAIRS, profiles=spec.profiles)
         data = path.read_bytes()
-    source = samples_of(checked)
-    feeds = feeds_of(read_samples(source, data), spec.profiles) if source else []
-    converted = convert(data, spec.precision, feeds).data
+        converted = _converted(workspace, checked, made, path)
     uri = _accuracy_samples(spec)
     shown = load_samples(uri, base=checked.folder, inputs=checked.preflight.model.inputs)
     return layer_errors(data, converted, feeds_of(shown, spec.profiles, most=_LAYER_BATCHES))
+
+
+def _converted(workspace: Workspace, checked: Checked, made: TargetBuild, path: Path) -> bytes:
+    """The file that was built, as the build kept it; converted again where it could not keep it."""
+    from trtops.backend.select import backend
+    from trtops.build.conversions import Conversions, conversion_key
+    from trtops.build.precision import convert, feeds_of, read_samples
+    from trtops.workflow.build import plan_of, samples_of
+    from trtops.workflow.timings import KeyVoucher
+
+    data = path.read_bytes()
+    key = conversion_key(plan_of(checked, made.target, backend(made.target.backend), made.status))
+    if key is not None:
+        try:
+            if Conversions(workspace.store, key, KeyVoucher(workspace.keys)).fetch(path) is not None:
+                return path.read_bytes()
+        except TrtopsError:
+            workspace.progress("precision", "convert the model again: the kept one cannot be used", 0, 0)
+    source = samples_of(checked)
+    feeds = feeds_of(read_samples(source, data), checked.spec.profiles) if source else []
+    return convert(data, checked.spec.precision, feeds).data
 
 
 def _accuracy_samples(spec: EngineSpec) -> str:

@@ -1,19 +1,29 @@
-"""Who vouches for timing caches: the builder keys of this home, as for engines."""
+"""Who vouches for what builds keep for later ones: the builder keys of this home, as for engines."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from trtops.build.conversions import Conversion
 from trtops.build.timing import Timed
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import TypeVar
+
+    from trtops.digest import Value
     from trtops.release.keys import Keys
 
-PREDICATE = "https://github.com/trtops/trtops/predicates/timing-cache/v1"
+    Statement = TypeVar("Statement", bound=Value)
+
+PREDICATES: Mapping[type[Value], str] = {
+    Timed: "https://github.com/trtops/trtops/predicates/timing-cache/v1",
+    Conversion: "https://github.com/trtops/trtops/predicates/conversion/v1",
+}
 
 
 class KeyVoucher:
-    """Signs timing caches with the builder key, and takes those that a trusted builder key signed."""
+    """Signs timing caches and converted models with the builder key, and takes what a trusted builder key signed."""
 
     def __init__(self, keys: Keys) -> None:
         """Take the keys of a home."""
@@ -23,7 +33,7 @@ class KeyVoucher:
         """Show whose keys they are."""
         return f"KeyVoucher({self._keys!r})"
 
-    def sign(self, statement: Timed) -> bytes:
+    def sign(self, statement: Value) -> bytes:
         """A signed record of a statement.
 
         Raises:
@@ -31,10 +41,10 @@ class KeyVoucher:
         """
         from trtops.release.envelope import sign_statement
 
-        return sign_statement(statement, PREDICATE, [self._keys.signer("builder")])
+        return sign_statement(statement, PREDICATES[type(statement)], [self._keys.signer("builder")])
 
-    def opened(self, body: bytes, where: str) -> Timed:
-        """The statement in a record.
+    def opened(self, body: bytes, where: str, kind: type[Statement]) -> Statement:
+        """The statement of a kind in a record.
 
         Raises:
             TrustError: no builder key that is trusted here signed it, or it is another document.
@@ -48,10 +58,10 @@ class KeyVoucher:
         keys, threshold = self._keys.root().members("builder")
         payload, _ = verify_payload(body, keys, threshold, role="builder", where=where)
         try:
-            statement = Statement.model_validate_json(payload)
-            timed = Timed.model_validate_json(canonical(statement.predicate))
+            envelope = Statement.model_validate_json(payload)
+            found = kind.model_validate_json(canonical(envelope.predicate))
         except ValidationError as error:
-            raise TrustError("the record is about no timing cache", where=where) from error
-        if statement.predicateType != PREDICATE or statement.subject[0].digest != {"sha256": timed.digest().value}:
-            raise TrustError("the record is about no timing cache", where=where)
-        return timed
+            raise TrustError("the record is another document", where=where) from error
+        if envelope.predicateType != PREDICATES[kind] or envelope.subject[0].digest != {"sha256": found.digest().value}:
+            raise TrustError("the record is another document", where=where)
+        return found

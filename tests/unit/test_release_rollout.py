@@ -18,11 +18,14 @@ from trtops.release.rollback import rollback
 from trtops.release.rollout import (
     Held,
     Judgement,
+    Moved,
     Pair,
+    Pausing,
     abort,
     advance,
     candidate_of,
     pause,
+    paused_by,
     quarantined,
     readmit,
     resume,
@@ -199,13 +202,35 @@ def test_a_pause_holds_until_it_is_resumed() -> None:
     assert _words(scene.advance()).startswith("it is paused at step 1 of 2")
     assert _words(scene.move(pause)).startswith("it is paused already")
     assert (
-        _words(scene.move(lambda b: resume(b, "looks good"))) == "rollout: resumed at step 1 of 2 (pause): looks good"
+        _words(scene.move(lambda b: resume(b, "looks good")))
+        == "rollout: resumed at step 1 of 2 (manual pause): looks good"
     )
     assert _words(scene.move(resume)).startswith("it is not paused")
     assert _words(scene.move(lambda b: pause(b, "lunch"))).endswith(": lunch")
     assert isinstance(scene.advance(), Held)
     scene.move(resume)
     assert _words(scene.advance()) == "rollout: step 2 of 2 (weight 50 %)"
+
+
+def test_who_paused_it_is_found_behind_what_came_since() -> None:
+    scene = Scene()
+    scene.release("engine 2", PLAN)
+    assert paused_by(history(scene.registry, scene.keys.root(), CHANNEL)) is None
+    scene.move(lambda present: pause(present, "lunch"))
+    moved = scene.present
+    refresh(scene.registry, scene.keys, CHANNEL, now=NOW + 60, lifetime=60)
+    refresh(scene.registry, scene.keys, CHANNEL, now=NOW + 120, lifetime=60)
+    assert paused_by(history(scene.registry, scene.keys.root(), CHANNEL)) == Pausing(moved, planned=False)
+
+
+def test_a_plan_that_asks_for_a_person_paused_it_itself() -> None:
+    scene = Scene()
+    scene.release("engine 2", RolloutPlan.model_validate({"steps": [{"pause": "manual"}, {"weight": 50}]}))
+    assert paused_by(history(scene.registry, scene.keys.root(), CHANNEL)) == Pausing(scene.present, planned=True)
+    scene.move(resume)
+    assert paused_by(history(scene.registry, scene.keys.root(), CHANNEL)) is None
+    scene.move(pause)
+    assert paused_by(history(scene.registry, scene.keys.root(), CHANNEL)) == Pausing(scene.present, planned=False)
 
 
 def test_a_rollback_ends_a_rollout_and_goes_back_in_one_command() -> None:
@@ -302,7 +327,8 @@ def test_a_quarantine_that_is_full_still_fits_into_a_document() -> None:
 
     def fill(binding: Binding) -> Any:
         moved = pause(binding)
-        return type(moved)(binding.bound.model_copy(update={"rejected": many}), "filled")  # type: ignore[call-arg]
+        assert isinstance(moved, Moved)
+        return Moved(binding.bound.model_copy(update={"rejected": many}), "filled")
 
     scene.release("engine 2", plan)
     assert isinstance(scene.move(fill), Binding)

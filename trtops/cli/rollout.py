@@ -39,16 +39,16 @@ def register(app: typer.Typer) -> None:
 def status(engine: EngineArgument, environment: EnvironmentOption = None, json: JsonOption = False) -> int:
     """Show how far a rollout has come.
 
-    Its steps, the traffic of each release, and what is in quarantine.
+    Its steps, the traffic of each release, and what is in quarantine; who paused it, and how to go on.
     """
     from trtops.report import jsonout
     from trtops.report.rollout import rollout
-    from trtops.workflow.rollout import standing
+    from trtops.workflow.rollout import pausing, standing
 
     with workspace({"environment": environment}, quiet=True) as here:
         found = standing(here, Path(engine).name)
-        now = here.now()
-    say(jsonout.bindings([found]) if json else rollout(found, style(), now=now))
+        paused, now = pausing(here, found), here.now()
+    say(jsonout.bindings([found]) if json else rollout(found, style(), now=now, paused=paused))
     return 0
 
 

@@ -170,6 +170,38 @@ def pause(present: Binding, why: str = "") -> Moved | Held:
     return Moved(_with(present.bound, rollout, phase="paused"), because(f"rollout: paused at {at(rollout)}", why))
 
 
+@dataclass(frozen=True, slots=True)
+class Pausing:
+    """Why a rollout is paused.
+
+    Attributes:
+        binding: the move that paused it: who, when and why.
+        planned: whether its plan asks for a person at this step; False: somebody paused it.
+    """
+
+    binding: Binding
+    planned: bool
+
+
+def paused_by(chain: Iterable[Binding]) -> Pausing | None:
+    """The move that paused a rollout; None if it is not paused.
+
+    Args:
+        chain: bindings of a channel, newest first. Moves that only refresh the pointer are looked through. No further
+            is read than that takes.
+    """
+    found, before = None, None
+    for binding in chain:
+        if binding.rollout is None or binding.rollout.phase != "paused":
+            before = binding.rollout
+            break
+        found = binding
+    if found is None or found.rollout is None:
+        return None
+    stood = before is not None and before.open and before.step == found.rollout.step
+    return Pausing(found, planned=not stood)
+
+
 def resume(present: Binding, why: str = "") -> Moved | Held:
     """Let a paused rollout go on. It moves no step: the next :func:`advance` does.
 
@@ -267,13 +299,13 @@ def _named(pair: Pair) -> tuple[tuple[str, Digest], ...]:
 
 
 def words(step: RolloutStep) -> str:
-    """A step for people: ``weight 5 %``, ``pause 600 s``, ``analysis``."""
+    """A step for people: ``weight 5 %``, ``pause of 600 s``, ``manual pause``, ``analysis``."""
     if step.weight is not None:
         return f"weight {step.weight} %"
     if step.shadow is not None:
         return f"shadow {step.shadow} %"
     if step.pause is not None:
-        return "pause" if step.pause == "manual" else f"pause of {step.pause / _MICROSECONDS:g} s"
+        return "manual pause" if step.pause == "manual" else f"pause of {step.pause / _MICROSECONDS:g} s"
     return "analysis"
 
 

@@ -13,12 +13,20 @@ from trtops.report.text import PLAIN, Style, table
 
 if TYPE_CHECKING:
     from trtops.release.documents import Binding, Rollout
+    from trtops.release.rollout import Pausing
 
 _SHOWN = 20
 
 
-def rollout(binding: Binding, style: Style = PLAIN, *, now: int) -> str:
-    """How far the rollout of a channel has come. ``now`` in epoch seconds."""
+def rollout(binding: Binding, style: Style = PLAIN, *, now: int, paused: Pausing | None = None) -> str:
+    """How far the rollout of a channel has come.
+
+    Args:
+        binding: what the channel binds.
+        style: of the terminal.
+        now: epoch seconds.
+        paused: why it is paused; None: it is not, or that is not known.
+    """
     head = f"{binding.engine} in {binding.environment}: generation {binding.generation}, {weights(binding)}"
     parts = [f"{visible(head)}\n"]
     parts.append(f"stable     {binding.engine_release.short}, config {binding.config_release.short}\n")
@@ -29,6 +37,10 @@ def rollout(binding: Binding, style: Style = PLAIN, *, now: int) -> str:
         candidate = f"{found.engine_release.short}, config {found.config_release.short}"
         parts.append(f"{found.plan.channel:<10} {candidate}: {found.phase} since {instant(binding.created)}\n\n")
         parts.append(table(_steps(found, now), style))
+        if found.phase == "paused":
+            parts.append(f"\n{visible(_paused(paused))}\n")
+            parts.append(f"  to go on: trtops rollout resume {binding.engine}{_env(binding)}, then rollout advance\n")
+            parts.append(f"  to end it: trtops rollout abort {binding.engine}{_env(binding)}\n")
     if binding.rejected:
         parts.append("\nin quarantine, the newest first:\n")
         newest = binding.rejected[::-1]
@@ -36,6 +48,22 @@ def rollout(binding: Binding, style: Style = PLAIN, *, now: int) -> str:
         if len(newest) > _SHOWN:
             parts.append(f"  and {len(newest) - _SHOWN} more\n")
     return "".join(parts)
+
+
+def _paused(paused: Pausing | None) -> str:
+    if paused is None:
+        return "paused; by whom is not known: see trtops history"
+    moved = paused.binding
+    who = f"key {moved.actor[:12]} at {instant(moved.created)}, generation {moved.generation}"
+    if paused.planned:
+        return f"paused by its plan, which asks for a person here; moved here by {who}"
+    # The ledger's sentence is "rollout: paused at STEP: WHY".
+    _, _, why = moved.reason.removeprefix("rollout: paused at ").partition(": ")
+    return f"paused by {who}: {why or 'no reason was given'}"
+
+
+def _env(binding: Binding) -> str:
+    return f" --env {binding.environment}"
 
 
 def _steps(found: Rollout, now: int) -> Table:

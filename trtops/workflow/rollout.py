@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from trtops.errors import Conflict, InputError, StorageError
+from trtops.errors import Conflict, InputError, StorageError, TrustError
 from trtops.release.rollout import Held
 
 if TYPE_CHECKING:
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from trtops.digest import Digest
     from trtops.release.analysis import Sample
     from trtops.release.documents import Binding, Channel
-    from trtops.release.rollout import Judgement, Moved
+    from trtops.release.rollout import Judgement, Moved, Pausing
     from trtops.workflow.workspace import Workspace
 
 MAX_METRICS_BYTES = 64 << 20
@@ -74,6 +74,21 @@ def standing(workspace: Workspace, engine: str) -> Binding:
     if body is None:
         raise nothing_released(workspace, registry, engine)
     return read_binding(body, workspace.keys.root(), channel, name)
+
+
+def pausing(workspace: Workspace, present: Binding) -> Pausing | None:
+    """Who paused a rollout, when and why; None if it is not paused, or its history does not tell.
+
+    Raises:
+        StorageError, Unavailable: the registry is away.
+    """
+    from trtops.release.fetch import chain
+    from trtops.release.rollout import paused_by
+
+    try:
+        return paused_by(chain(workspace.registry(), workspace.keys.root(), present))
+    except TrustError:  # a gap in what was before is for `trtops history` to tell
+        return None
 
 
 def advance(

@@ -98,7 +98,7 @@ def test_from_the_first_step_to_the_stable_release(begun: Repository, folder: Pa
     )
     begun.call("rollout", "resume", "tiny", "--reason", "looks good").says(0, "resumed at step 4 of 5", "looks good")
     begun.call("rollout", "pause", "tiny", "--reason", "lunch: back at 2").says(0, "paused at step 4 of 5")
-    begun.call("rollout", "status", "tiny").says(0, "paused by key ", "generation 6: lunch: back at 2", "to end it")
+    begun.call("rollout", "status", "tiny").says(0, "paused by key ", "generation 7: lunch: back at 2", "to end it")
     begun.call("rollout", "resume", "tiny").says(0)
     advance(begun).says(0, "canary 50 %", "promoted after step 5 of 5", "stable 100 %", "it has ended: promoted")
     told = begun.call("history", "tiny", "--json").says(0)

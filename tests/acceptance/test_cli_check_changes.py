@@ -338,7 +338,7 @@ def test_one_wrong_engine_hides_no_other(repo: Repository) -> None:
 def answers(*failing: str) -> Callable[..., object]:
     """An engine's evaluation that fails for engines of these names, and notes what it was asked."""
 
-    def evaluate(self: Any, stage: str, documents: Any) -> Any:
+    def evaluate(self: Any, stage: Any, documents: Any) -> Any:
         for document in documents:
             if document["engine"] in failing or "*" in failing:
                 raise Undecided(f"cannot judge {document['engine']}")

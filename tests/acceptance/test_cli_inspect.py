@@ -5,12 +5,17 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
+import numpy as np
 import pytest
+from onnx import TensorProto, helper
 
-from trtops.backend.inspect import Layer
+from tests.support.builds import model_of, save, value
+from trtops.backend.inspect import Layer, inspect_onnx
 from trtops.backend.trt_inspect import layers_of
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from tests.support.repository import Repository
 
 pytestmark = pytest.mark.service
@@ -33,6 +38,28 @@ def test_engine_is_shown_and_two_are_compared(repo: Repository) -> None:
     changed = repo.call("inspect", "--diff", one, other).says(0, "artifact: ", "+ step fp16", "+ layer")
     assert "device: " not in changed.out
     repo.call("inspect", "--diff", one, one).says(0, "the artifacts do not differ")
+
+
+def test_types_are_known_behind_what_onnx_runtime_fused(tmp_path: Path) -> None:
+    nodes = [
+        helper.make_node("FusedConv", ["x", "w"], ["c"], name="conv", domain="com.microsoft"),
+        helper.make_node("Relu", ["c"], ["r"], name="relu"),
+        helper.make_node("MatMulIntegerToFloat", ["q", "r"], ["m"], name="mixed", domain="com.microsoft"),
+        helper.make_node("Relu", ["m"], ["y"], name="behind"),
+        helper.make_node("Shape", ["r"], ["s"], name="shape"),
+    ]
+    inputs = [value("x", ["N", 3, 8, 8]), value("q", [3], TensorProto.INT8)]
+    made = model_of(
+        nodes, inputs, [value("y", None), value("s", [4], TensorProto.INT64)], {"w": np.ones((3, 3, 1, 1), np.float32)}
+    )
+    found = inspect_onnx(save(made, tmp_path / "m.onnx"))
+    assert {layer.name: layer.precision for layer in found.layers} == {
+        "conv": "float32",
+        "relu": "float32",
+        "mixed": "?",
+        "behind": "float32",  # an output of the model, which says so
+        "shape": "int64",
+    }
 
 
 def test_wrong_arguments_are_told(repo: Repository) -> None:

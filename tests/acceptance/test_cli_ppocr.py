@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -29,7 +30,7 @@ def test_ship_twice(wheel: Path, folder: Path) -> None:
     repo: Repository = make_repository(folder / "repo", engine=False)
     shutil.copytree(CHECKOUT / "engines" / "ppocr-cls", repo.root / "engines" / "ppocr-cls")
     # pip takes the wheel from the folder, as it would from an index.
-    offline = {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(wheel), "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
+    offline: Any = {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(wheel), "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
     command = ("ship", "engines/ppocr-cls", "--smoke")
     first = repo.run(*command, **offline)
     first.says(0, "generation 1 signed and published", "answered by generation 1")

@@ -30,12 +30,21 @@ def test_precisions_stand_side_by_side(repo: Repository) -> None:
     assert "MatMul" in done.out
 
 
-def test_int8_without_calibration_is_skipped_with_the_reason(repo: Repository) -> None:
+def test_int8_without_calibration_takes_the_samples_of_accuracy_and_says_so(repo: Repository) -> None:
+    done = repo.call("precision", "tiny", "--modes", "fp32,int8").says(0)
+    assert _row(done.out, "int8").split()[-1] in {"passed", "FAILED"}
+    assert "int8: calibrated on the samples of accuracy that it is compared on, too" in done.out
+    repo.call("build", "tiny").says(0, "reused")  # the spec's own precision is untouched
+
+
+def test_int8_without_any_samples_is_skipped_with_the_reason(repo: Repository) -> None:
+    repo.edit("file:samples.npz", "random")
     done = repo.call("precision", "tiny", "--modes", "fp32,int8").says(0)
     assert "skipped: int8 needs calibration data" in _row(done.out, "int8")
 
 
 def test_no_precision_that_could_be_built_is_no_success(repo: Repository) -> None:
+    repo.edit("file:samples.npz", "random")
     done = repo.call("precision", "tiny", "--modes", "bf16,int8").says(2, "none of bf16, int8 was built: ")
     assert "skipped: int8 needs calibration data" in _row(done.out, "int8")
 

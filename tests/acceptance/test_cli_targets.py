@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import shutil
 from typing import TYPE_CHECKING
 
 import pytest
+
+from trtops.release.documents import Provenance
+from trtops.release.envelope import read_unverified, sign
+from trtops.release.keys import Signer
 
 if TYPE_CHECKING:
     from tests.support.repository import Repository
@@ -41,3 +46,46 @@ def test_a_precision_that_loses_too_much_is_refused(repo: Repository) -> None:
     repo.call("status").says(0, "nothing is released yet")
     repo.edit("method: percentile, percentile: 51", "method: minmax")
     repo.call("verify", "tiny").says(0, "equal within tolerance")
+
+
+def test_two_engines_that_are_built_alike_share_the_bytes_and_nothing_else(repo: Repository) -> None:
+    """Of one model, by one plan: the second is not built, and a builder vouches for it by its own name."""
+    shutil.copytree(repo.engine, repo.root / "engines" / "twin")
+    repo.edit("name: tiny", "name: twin", file=repo.root / "engines" / "twin" / "engine.yaml")
+    repo.call("ship", "tiny").says(0, "generation 1 signed and published")
+    artifact = repo.artifact()
+    done = repo.call("ship", "twin", "--json").says(0)
+    assert done.stages["build onnxruntime"]["outcome"] == "reused"
+    assert done.stages["verify onnxruntime"]["outcome"] == "done", "its own samples, its own evidence"
+    assert repo.artifact() == artifact
+    for name in ("tiny", "twin"):
+        repo.call("verify-release", name).says(0)
+    for name in ("tiny", "twin", "tiny"):
+        done = repo.call("ship", name, "--json").says(0)
+        outcomes = {done.stages[f"{stage} onnxruntime"]["outcome"] for stage in ("build", "verify", "bench")}
+        assert (outcomes, done.stages["release"]["outcome"]) == ({"reused"}, "reused"), name
+
+
+def test_an_engine_takes_over_no_bytes_that_no_trusted_builder_vouches_for(repo: Repository) -> None:
+    """Whoever writes to the store leaves an engine and a word for it, by a key of their own."""
+    shutil.copytree(repo.engine, repo.root / "engines" / "twin")
+    repo.edit("name: tiny", "name: twin", file=repo.root / "engines" / "twin" / "engine.yaml")
+    repo.call("build", "tiny").says(0)
+    records = repo.home / "store" / "records" / "provenance"
+    mallory = Signer.generate()
+    for record in records.iterdir():
+        value = read_unverified(record.read_bytes(), Provenance).value
+        record.write_bytes(sign(value.model_copy(update={"builder": mallory.key_id}), [mallory]))
+    done = repo.call("ship", "twin", "--json").says(0)
+    assert done.stages["build onnxruntime"]["outcome"] == "done"
+
+
+def test_a_store_of_before_is_read(repo: Repository) -> None:
+    """Records of provenance and evidence once lay under the plan's key alone."""
+    repo.call("ship", "tiny").says(0)
+    for kind in ("provenance", "evidence"):
+        folder = repo.home / "store" / "records" / kind
+        for record in folder.glob("*.tiny.json"):
+            record.replace(folder / record.name.replace(".tiny.json", ".json"))
+    done = repo.call("ship", "tiny", "--json").says(0)
+    assert {done.stages[f"{stage} onnxruntime"]["outcome"] for stage in ("build", "verify", "bench")} == {"reused"}

@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 import time
 from contextlib import closing, contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -69,7 +69,7 @@ def _through(nacos: NacosServer, reached: Callable[[int, str], bool] = lambda _n
         proxy.close()
 
 
-def _behind(nacos: NacosServer, proxy: Proxy, who: Credentials | None = None, **options: float) -> NacosRegistry:
+def _behind(nacos: NacosServer, proxy: Proxy, who: Credentials | None = None, **options: Any) -> NacosRegistry:
     user = who or nacos.credentials(CHANNEL.environment)
     return NacosRegistry(
         Place((f"127.0.0.1:{proxy.port}",)), CHANNEL.environment, user, **{"timeout": TIMEOUT, **options}

@@ -9,7 +9,7 @@ import traceback
 import urllib.error
 import urllib.parse
 import urllib.request
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from pydantic import SecretStr
@@ -168,7 +168,7 @@ def test_no_traceback_holds_a_value_not_even_one_with_locals(wrong: dict[str, st
     """Error trackers send the locals of every frame that an error passed."""
     import pyrage
 
-    place = {"engine": "cls", "environment": "dev", "path": "db/password"}
+    place: Any = {"engine": "cls", "environment": "dev", "path": "db/password"}
     identity = Identity(SecretStr(str(pyrage.x25519.Identity.generate())))
     sealed = seal(SecretStr(VALUE), **place, recipients=[identity.recipient], created=1)
     sealed = sealed.model_copy(update={"generation": wrong.pop("generation", sealed.generation)})
@@ -185,9 +185,9 @@ def test_no_traceback_of_sealing_holds_a_value(wrong: dict[str, object]) -> None
     import pyrage
 
     own = str(pyrage.x25519.Identity.generate().to_public())
-    place = {"engine": "cls", "environment": "dev", "path": "db/password", "recipients": [own], "created": 1}
+    place: Any = {"engine": "cls", "environment": "dev", "path": "db/password", "recipients": [own], "created": 1}
     with pytest.raises(TrtopsError) as caught:
-        seal(SecretStr(VALUE), **(place | wrong))  # type: ignore[arg-type]
+        seal(SecretStr(VALUE), **(place | wrong))
     told = traceback.TracebackException.from_exception(caught.value, capture_locals=True)
     frames = "".join("".join(told.format()).split("in seal\n")[1:])
     assert frames

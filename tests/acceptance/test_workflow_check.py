@@ -47,7 +47,7 @@ class Project:
     clone: Path
     branch: str
 
-    def pull_request(self, change: Callable[[Path], None]) -> None:
+    def pull_request(self, change: Callable[[Path], object]) -> None:
         """Change files on a branch, and make the commit that merges it, as GitHub does."""
         git(self.clone, "checkout", "-q", "-b", "topic")
         change(self.clone)
@@ -79,7 +79,7 @@ def project(folder: Path, branch: str = "main") -> Project:
     return Project(folder / "remote.git", clone, branch)
 
 
-def run(folder: Path, change: Callable[[Path], None], *, branch: str = "main", fork: bool = False) -> Job:
+def run(folder: Path, change: Callable[[Path], object], *, branch: str = "main", fork: bool = False) -> Job:
     opa = opa_binary()
     made = project(folder / "project", branch)
     made.pull_request(change)

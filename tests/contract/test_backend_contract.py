@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import onnx
@@ -10,6 +10,7 @@ import pytest
 from onnx import helper
 
 from tests.support.builds import RANGES, engine_spec, files, linear, model_of, plan_for, ppocr, save, value
+from tests.support.sessions import assert_close
 from trtops.backend.select import backend as by_name
 from trtops.backend.select import known
 from trtops.build.precision import read_samples
@@ -141,7 +142,7 @@ def test_precision_is_built_and_told(backend: Backend, mode: str, tmp_path: Path
     wanted_y = OnnxRuntimeBackend(threads=1).reference(path).run({"x": x})["y"]
     got = session.run({"x": x})["y"]
     assert not np.array_equal(got, wanted_y)
-    np.testing.assert_allclose(got, wanted_y, atol={"fp16": 2e-3, "int8": 5e-2}[mode])
+    assert_close(got, wanted_y, atol={"fp16": 2e-3, "int8": 5e-2}[mode])
 
 
 def test_samples_that_were_not_planned_are_refused(tmp_path: Path) -> None:
@@ -169,7 +170,7 @@ def test_session_obeys_the_port(backend: Backend, tmp_path: Path) -> None:
         assert {name: (array.shape, array.dtype.name) for name, array in outputs.items()} == {
             "y": ((rows, 3), "float32")
         }
-    bad = {
+    bad: dict[str, dict[str, np.ndarray[Any, Any]]] = {
         "missing": {},
         "unknown": {"x": np.ones((1, 4), np.float32), "z": np.ones(1)},
         "float64": {"x": np.ones((1, 4))},
@@ -221,8 +222,8 @@ def test_onnxruntime_computes_what_the_model_says(tmp_path: Path) -> None:
     x = np.random.default_rng(0).normal(size=(5, 4)).astype(np.float32)
     weights = {tensor.name: onnx.numpy_helper.to_array(tensor) for tensor in linear().graph.initializer}
     expected = np.maximum(x @ weights["w"] + weights["b"], 0)
-    np.testing.assert_allclose(session.run({"x": x})["y"], expected, atol=1e-6)
-    np.testing.assert_allclose(reference.run({"x": x})["y"], expected, atol=1e-6)
+    assert_close(session.run({"x": x})["y"], expected, atol=1e-6)
+    assert_close(reference.run({"x": x})["y"], expected, atol=1e-6)
 
 
 def test_values_that_a_node_refuses_are_the_callers_error(tmp_path: Path) -> None:
@@ -267,7 +268,7 @@ def test_ppocr_is_repaired_and_built(
     x = np.random.default_rng(1).normal(size=(3, 3, 48, 192)).astype(np.float32)
     got = ours.load(store.path(sidecar.artifact), sidecar).run({"x": x})
     want = ours.reference(path).run({"x": x})
-    np.testing.assert_allclose(got[sidecar.outputs[0].name], want[sidecar.outputs[0].name], atol=1e-5)
+    assert_close(got[sidecar.outputs[0].name], want[sidecar.outputs[0].name], atol=1e-5)
 
 
 def test_dynamic_input_without_shapes(tmp_path: Path) -> None:

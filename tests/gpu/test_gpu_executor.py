@@ -13,6 +13,7 @@ import pytest
 
 from tests.support.builds import engine_spec, linear, save
 from tests.support.executors import Box, batching
+from tests.support.sessions import assert_close
 from trtops.backend.onnxruntime import OnnxRuntimeBackend
 from trtops.backend.pinned import PAGE_LOCKED
 from trtops.backend.tensorrt import TensorRtBackend
@@ -105,7 +106,7 @@ def test_batches_are_put_together_right_on_every_path(built: Built, kind: Any, g
             lane.enqueue([{"x": array} for array in rows], sum(sizes))
         for lane, rows in zip(lanes, parts, strict=True):
             whole = np.concatenate(rows)
-            np.testing.assert_allclose(lane.collect()["y"], reference.run({"x": whole})["y"], atol=1e-5)
+            assert_close(lane.collect()["y"], reference.run({"x": whole})["y"], atol=1e-5)
     for lane in lanes:
         lane.close()
 
@@ -125,7 +126,7 @@ def test_clients_in_other_processes_are_answered_right(built: Built, tmp_path: P
                 for x, call in zip(group, calls, strict=True):
                     reply = client.wait(call)
                     assert reply.error is None
-                    np.testing.assert_allclose(reply.outputs["y"], reference.run({"x": x})["y"], atol=1e-5)
+                    assert_close(reply.outputs["y"], reference.run({"x": x})["y"], atol=1e-5)
     finally:
         server.close()
         executor.close(drain=5)
@@ -191,6 +192,6 @@ def test_requests_of_one_process_are_answered(built: Built) -> None:
         for index, x in enumerate(requests):
             outcome = box.outcomes[index]
             assert outcome.error is None
-            np.testing.assert_allclose(outcome.outputs["y"], reference.run({"x": x})["y"], rtol=1e-5, atol=1e-5)
+            assert_close(outcome.outputs["y"], reference.run({"x": x})["y"], rtol=1e-5, atol=1e-5)
     finally:
         executor.close(drain=5)

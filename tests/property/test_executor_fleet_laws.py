@@ -49,7 +49,7 @@ SIDECAR = Sidecar(
 
 
 def charge(name: str, generation: int, channel: str = STABLE, pool: int = POOL) -> Charge:
-    memory = Memory(device_pool=f"{pool}B", pinned_pool="0B")
+    memory = Memory.model_validate({"device_pool": f"{pool}B", "pinned_pool": "0B"})
     tolerance = Tolerance(1e-5, 1e-5)
     path = Path("engine")
     parts = (path, SIDECAR, Batching(), (), memory, None, tolerance)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import hypothesis.strategies as st
 import pytest
@@ -54,7 +54,7 @@ steps = st.one_of(
 @st.composite
 def plans(draw: st.DrawFn) -> RolloutPlan:
     """Any plan: weights that rise, with anything before, between and behind them."""
-    written: list[dict[str, object]] = draw(st.lists(steps, max_size=4))
+    written: list[dict[str, Any]] = draw(st.lists(steps, max_size=4))
     for weight in sorted(draw(st.lists(st.integers(1, 100), max_size=4))):
         written += [{"weight": weight}, *draw(st.lists(steps, max_size=2))]
     return RolloutPlan.model_validate({"steps": written or [{"weight": 1}]})

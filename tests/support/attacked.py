@@ -113,6 +113,9 @@ class _Agents:
     def swap(self, name: str, body: bytes, expected: bytes | None) -> None:
         raise AssertionError(f"an agent writes nothing: {name}, {len(body)} bytes for {expected!r:.80}")
 
+    def remove(self, name: str, expected: bytes) -> bool:
+        raise AssertionError(f"an agent removes nothing: {name}, {len(expected)} bytes")
+
 
 @dataclass
 class Backend:
@@ -127,7 +130,7 @@ class Backend:
 
     def load(self, path: Path, side: Any) -> FunctionSession:
         self.loaded.append(path.read_text())
-        return FunctionSession(side.inputs, side.outputs, lambda inputs: inputs)
+        return FunctionSession(side.inputs, side.outputs, dict)
 
 
 class Scene:
@@ -214,7 +217,7 @@ class Scene:
             _Agents(self.registry),
             self.store,
             Snapshots(self.state),
-            backend_of=lambda _name: self.backend,  # type: ignore[arg-type, return-value]
+            backend_of=lambda _name: self.backend,
             wall=lambda: self.now,
         )
         made.start()

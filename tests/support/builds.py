@@ -46,7 +46,7 @@ def model_of(
 
 def linear(batch: int | str | None = "N") -> onnx.ModelProto:
     """``y = relu(x @ w + b)``, x float32 [N, 4], y float32 [N, 3]."""
-    weights = {
+    weights: dict[str, np.ndarray[Any, Any]] = {
         "w": np.arange(12, dtype=np.float32).reshape(4, 3) / 10 - 0.5,
         "b": np.array([0.1, 0.0, -0.1], np.float32),
     }

@@ -216,8 +216,8 @@ class Context:
 
         def compute() -> None:
             count = int(np.prod(shape))
-            x = (ctypes.c_float * count).from_address(addresses["x"])
-            y = (ctypes.c_float * count).from_address(addresses["y"])
+            x: Any = (ctypes.c_float * count).from_address(addresses["x"])
+            y: Any = (ctypes.c_float * count).from_address(addresses["y"])
             np.frombuffer(y, np.float32)[:] = 2 * np.frombuffer(x, np.float32)
 
         if cudart is None:

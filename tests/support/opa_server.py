@@ -106,7 +106,7 @@ class FaultyServer:
             return
         if self.fault == "slow":
             self.release.wait(20)
-        good = [{"spec.owner_present": [[]], "spec.workspace_bounded": [[]]} for _ in documents]
+        good: list[dict[str, Any]] = [{"spec.owner_present": [[]], "spec.workspace_bounded": [[]]} for _ in documents]
         if self.fault in REPLIES:
             status, body = REPLIES[self.fault]
             self._raw(handler, status, body)
@@ -116,7 +116,7 @@ class FaultyServer:
             self._send(handler, 200, {"provenance": self._provenance(self.revision)})
         else:
             revision = "another" if self.fault == "edited" else self.revision
-            result = ANSWERS.get(self.fault, lambda answers: answers)(good)
+            result = ANSWERS[self.fault](good) if self.fault in ANSWERS else good
             self._send(handler, 200, {"result": result, "provenance": self._provenance(revision)})
 
     def _provenance(self, revision: str) -> dict[str, Any]:

@@ -22,9 +22,10 @@ def published(
     registry: MemoryRegistry, artifact: str = "engine 1", *, keys: KeyRing = KEYS, **changes: Any
 ) -> Published:
     now = changes.pop("now", NOW)
-    options = {name: changes.pop(name) for name in ("lifetime", "has_artifact") if name in changes}
+    options: dict[str, Any] = {"has_artifact": has_all}
+    options |= {name: changes.pop(name) for name in ("lifetime", "has_artifact") if name in changes}
     parts = bundle(keys, artifact=artifact, created=now, **changes)
-    return publish(registry, keys, CHANNEL, parts, now=now, **({"has_artifact": has_all} | options))
+    return publish(registry, keys, CHANNEL, parts, now=now, **options)
 
 
 def generation_read(registry: MemoryRegistry, keys: KeyRing = KEYS) -> int:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from trtops.accuracy import AccuracyReport, WorstElement
 from trtops.backend.port import Sidecar
 from trtops.bench.results import BatchMeasurement, Benchmark, Interval
@@ -232,7 +234,12 @@ def plan() -> Plan:
         config_release=digest("config 1"), weights={"stable": 100},
     )  # fmt: skip
     after = Side(generation=5, config_release=digest("config 1"), weights={"stable": 95, "canary": 5})
-    common = {"spec": digest("spec"), "config": digest("config"), "verdict": digest("verdict"), "before": before}
+    common: dict[str, Any] = {
+        "spec": digest("spec"),
+        "config": digest("config"),
+        "verdict": digest("verdict"),
+        "before": before,
+    }
     engines = (
         EnginePlan(engine="ppocr-cls", decision="warn", targets=(target, gpu), move="rollout", after=after,
                    reason="engine differs from what is released", **common),

@@ -17,6 +17,7 @@ from trtops.spec.engine import EngineSpec, RuntimeConfig
 from trtops.tensor import TensorInfo
 
 if TYPE_CHECKING:
+    from trtops.policy.verdict import Stage
     from trtops.release.keys import Keys
 
 NOW = 1_800_000_000
@@ -94,7 +95,7 @@ def evidence(made: Sidecar, *, of: EngineSpec | None = None, **changes: Any) -> 
     return Evidence(**(fields | changes))
 
 
-def verdict(stage: str = "evidence", *, deny: bool = False, subject: str = "cls") -> Verdict:
+def verdict(stage: Stage = "evidence", *, deny: bool = False, subject: str = "cls") -> Verdict:
     finding = Finding(rule=f"{stage}.slow", stage=stage, severity="deny", message="p99 is 9 ms, 5 ms are allowed")
     return Verdict(
         stage=stage,

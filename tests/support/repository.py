@@ -174,7 +174,7 @@ class Repository:
 
     def run(self, *arguments: str, timeout: float = 90, **environment: str) -> Done:
         """Run a command in a process of its own."""
-        with self.start(*arguments, **environment) as process:
+        with self.start(*arguments, pipes=True, **environment) as process:
             return finished(process, timeout)
 
     @contextlib.contextmanager

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import onnx
@@ -16,6 +16,11 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     Array = NDArray[np.generic]
+
+
+def assert_close(actual: Any, expected: Any, **tolerance: Any) -> None:
+    """``numpy.testing.assert_allclose`` for tensors of any type: numpy's annotation takes those of numbers only."""
+    np.testing.assert_allclose(actual, expected, **tolerance)
 
 
 class FunctionSession:

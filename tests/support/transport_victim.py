@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 
-from trtops.transport import client as client_module
 from trtops.transport.client import Client
 from trtops.transport.greeting import connect
 from trtops.transport.layout import VERSION
@@ -54,7 +53,7 @@ def main(path: str, step: str) -> None:
         views["x"][0, :2] = 7
         die()
     if step == "posted":
-        client_module.os.eventfd_write = die  # type: ignore[assignment]
+        os.eventfd_write = die  # type: ignore[assignment]
     calls = [client.submit("e", {"x": x}, 1) for _ in range(3)]
     if step == "withdrawn":
         client.cancel(calls[1])

@@ -12,7 +12,8 @@ from tests.support.executors import LONG, Session, batching
 from trtops.executor.attach import Attachment
 from trtops.executor.executor import Executor
 from trtops.transport.client import Client
-from trtops.transport.server import Limits, Server
+from trtops.transport.limits import Limits
+from trtops.transport.server import Server
 
 if TYPE_CHECKING:
     from collections.abc import Callable

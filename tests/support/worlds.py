@@ -48,7 +48,7 @@ class StubBackend:
         if self.refuses:
             raise NotLoadable("not enough memory")
         self.loaded.append(path.read_text())
-        return FunctionSession(side.inputs, side.outputs, lambda inputs: inputs)
+        return FunctionSession(side.inputs, side.outputs, dict)
 
 
 @dataclass
@@ -75,6 +75,9 @@ class Away:
 
     def swap(self, name: str, body: bytes, expected: bytes | None) -> None:
         self.inner.swap(name, body, expected)
+
+    def remove(self, name: str, expected: bytes) -> bool:
+        return self.inner.remove(name, expected)
 
     def names(self, prefix: str = "") -> tuple[str, ...]:
         return self.inner.names(prefix)

@@ -238,7 +238,7 @@ def test_verify_converts_to_the_engines_element_types() -> None:
         seen.append(inputs["x"].dtype)
         return {"y": inputs["x"] * np.float16(2)}
 
-    good = FunctionSession((X,), (Y,), lambda inputs: {"y": inputs["x"] * np.float32(2)})  # type: ignore[operator]
+    good = FunctionSession((X,), (Y,), lambda inputs: {"y": inputs["x"] * np.float32(2)})
     candidate = FunctionSession((half_x,), (half_y,), half)
     report = verify(good, candidate, [profile(x=((2, 3),) * 3)], random_samples(4), Accuracy(atol=1e-2, rtol=1e-2))
     assert report.passed

@@ -143,7 +143,9 @@ def on_h200(monkeypatch: pytest.MonkeyPatch) -> TensorRtBackend:
         ({"gpu": {"name": "H200", "compute_capability": "9.0", "mig": "1g.18gb"}}, "asks for H200, 1g.18gb, here"),
     ],
 )
-def test_target_is_held_against_this_machine(on_h200: TensorRtBackend, target: dict[str, Any], words: str) -> None:
+def test_target_is_held_against_this_machine(
+    on_h200: TensorRtBackend, target: dict[str, Any], words: str | None
+) -> None:
     status = on_h200.status(Target.model_validate({"backend": "tensorrt", **target}))
     assert status.can_build is (words is None)
     assert status.reason is None if words is None else words in str(status.reason)

@@ -152,7 +152,8 @@ def test_shapes_that_stay_are_looked_up_once(monkeypatch: pytest.MonkeyPatch, ar
     np.testing.assert_array_equal(session.run({"x": x + 1})["y"], 2 * (x + 1))
     assert session.prepare({"x": np.ones((3, 4), np.float32)}) is not first
     np.testing.assert_array_equal(session.run({"x": x})["y"], 2 * x)
-    for wrong in ({}, {"x": x.astype(np.float64)}, {"x": x, "z": x}, {"x": x.tolist()}):
+    wrongs: tuple[Any, ...] = ({}, {"x": x.astype(np.float64)}, {"x": x, "z": x}, {"x": x.tolist()})
+    for wrong in wrongs:
         with pytest.raises(InputError):
             session.run(wrong)
     session.close()

@@ -164,7 +164,11 @@ def test_weights_in_other_files_are_refused(tmp_path: Path) -> None:
 
 
 def test_convolutions_say_the_shape_of_their_kernel(tmp_path: Path) -> None:
-    weights = {"w": np.ones((2, 3, 5, 4), np.float32), "q": np.ones((2, 2, 3, 1), np.int8), "s": np.float32([1])}
+    weights: dict[str, np.ndarray[Any, Any]] = {
+        "w": np.ones((2, 3, 5, 4), np.float32),
+        "q": np.ones((2, 2, 3, 1), np.int8),
+        "s": np.array([1], np.float32),
+    }
     nodes = [
         helper.make_node("Conv", ["x", "w"], ["a"], name="plain"),
         helper.make_node("DequantizeLinear", ["q", "s"], ["d"]),
@@ -196,6 +200,6 @@ def test_repairs_do_not_change_what_the_model_computes(tmp_path: Path) -> None:
 
     x = np.random.default_rng(0).normal(size=(2, 3, 8, 4)).astype(np.float32)
     made, _ = _prepared(_image(), tmp_path, _profile(x=([1, 3, 8, 4], [2, 3, 8, 4], [4, 3, 8, 4])))
-    np.testing.assert_array_equal(
-        ReferenceEvaluator(_image()).run(None, {"x": x})[0], ReferenceEvaluator(made).run(None, {"x": x})[0]
-    )
+    before: Any = ReferenceEvaluator(_image()).run(None, {"x": x})
+    after: Any = ReferenceEvaluator(made).run(None, {"x": x})
+    np.testing.assert_array_equal(before[0], after[0])

@@ -256,3 +256,25 @@ def test_layer_that_errs_is_named_first() -> None:
     fine = layer_errors(data, convert(data, _precision("fp16"), FEEDS).data, FEEDS)
     assert {error.node for error in fine} == {"scale", "square", "root", "back"}
     assert max(error.relative for error in fine) < 0.01
+
+
+def test_what_came_in_through_a_tensor_that_was_merged_away_is_not_added_here() -> None:
+    random = np.random.default_rng(5)
+    nodes, weights, source = [], {}, "x"
+    for layer in range(3):
+        weights[f"w{layer}"] = random.normal(0, 0.3, (8, 8, 3, 3)).astype(np.float32)
+        kinds = {"scale": np.ones, "bias": np.zeros, "mean": np.zeros, "var": np.ones}
+        weights |= {f"{kind}{layer}": make(8, np.float32) for kind, make in kinds.items()}
+        target = "y" if layer == 2 else f"n{layer}"
+        conv = helper.make_node("Conv", [source, f"w{layer}"], [f"c{layer}"], name=f"conv{layer}", pads=[1, 1, 1, 1])
+        rest = [f"{kind}{layer}" for kind in kinds]
+        nodes += [conv, helper.make_node("BatchNormalization", [f"c{layer}", *rest], [target], name=f"norm{layer}")]
+        source = target
+    data = model_of(nodes, [value("x", ["N", 8, 6, 6])], [value("y", ["N", 8, 6, 6])], weights).SerializeToString()
+    feeds = [{"x": random.normal(size=(2, 8, 6, 6)).astype(np.float32)} for _ in range(3)]
+    made = convert(data, _precision("int8", calibration={"source": "random"}), feeds)
+    errors = {error.node: error for error in layer_errors(data, made.data, feeds)}
+    assert errors.keys() == {"norm0", "norm1", "norm2"}  # convolutions are merged with what follows
+    assert errors["norm0"].added == errors["norm0"].relative > 0
+    for before, after in (("norm0", "norm1"), ("norm1", "norm2")):
+        assert errors[after].added == errors[after].relative - errors[before].relative

@@ -143,12 +143,12 @@ def test_pools_refuse_at_load_by_name() -> None:
         with pytest.raises(
             NotLoadable, match=r"input 'x' .* at 8 rows needs 128 B, the pinned pool of engine e has 64 B"
         ):
-            load(executor, Session(), profiles=(profile,), memory=Memory(pinned_pool="64B"))
-        load(executor, Session(), name="a", memory=Memory(pinned_pool="600B"))
+            load(executor, Session(), profiles=(profile,), memory=Memory.model_validate({"pinned_pool": "64B"}))
+        load(executor, Session(), name="a", memory=Memory.model_validate({"pinned_pool": "600B"}))
         with pytest.raises(NotLoadable, match=r"engine e.* needs 600 B .*held by: engine a.* 600 B"):
-            load(executor, Session(), memory=Memory(pinned_pool="600B"))
+            load(executor, Session(), memory=Memory.model_validate({"pinned_pool": "600B"}))
         with pytest.raises(NotLoadable, match="needs 600 B"):  # both generations count while one replaces the other
-            load(executor, Session(), name="a", generation=2, memory=Memory(pinned_pool="600B"))
+            load(executor, Session(), name="a", generation=2, memory=Memory.model_validate({"pinned_pool": "600B"}))
         assert [info.generation for info in executor.engines()] == [1]
     finally:
         executor.close(drain=1)

@@ -107,6 +107,23 @@ def test_a_child_has_what_it_is_given_and_its_end_is_told() -> None:
     assert gone(found["nursery"])
 
 
+STOPPED = """
+import json, logging, os, signal, sys
+from trtops.executor import nursery as module
+module._PATIENCE = 0.2
+logging.basicConfig(stream=sys.stderr)
+nursery = module.Nursery()
+os.kill(nursery.pid, signal.SIGSTOP)
+nursery.close()
+nursery.close()
+print(json.dumps({"nursery": nursery.pid}))
+"""
+
+
+def test_a_nursery_that_hangs_is_killed() -> None:
+    assert gone(script(STOPPED)["nursery"])
+
+
 SUPERVISOR = """
 import json, os, signal, sys, time
 from pathlib import Path

@@ -8,9 +8,8 @@ import time
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from tests.support.executors import LONG, Box, X, Y, batching, rows
+from tests.support.sessions import assert_close
 from trtops.backend.fake import FakeOptions, FakeSession
 from trtops.errors import Cancelled, DeadlineExceeded, Overloaded, Retryable
 from trtops.executor.executor import Executor
@@ -87,7 +86,7 @@ def test_every_request_is_answered_once_and_right() -> None:
     for key, outcome in box.outcomes.items():
         kinds[type(outcome.error).__name__] += 1
         if outcome.error is None:
-            np.testing.assert_allclose(outcome.outputs["y"][:, 0], [4 * value for value in key[2]])  # type: ignore[index]
+            assert_close(outcome.outputs["y"][:, 0], [4 * value for value in key[2]])  # type: ignore[index]
         else:
             assert isinstance(outcome.error, Cancelled | DeadlineExceeded | Retryable), outcome.error
     assert kinds["NoneType"] > len(sent) / 2

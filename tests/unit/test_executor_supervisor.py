@@ -6,17 +6,16 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
 
 from tests.support.fleets import LONG, ONES, QUICK, Callers, generation_by_key, gone, load, opening, pid, unit, until
 from trtops.errors import DeadlineExceeded, InputError, NotLoadable, Retryable, Unavailable
-from trtops.executor.port import Request
+from trtops.executor.port import Outcome, Request
 from trtops.executor.remote import RemoteEngines
 from trtops.executor.supervisor import Supervisor
 from trtops.executor.unit import Pace
@@ -99,7 +98,7 @@ def test_a_swap_fails_no_request_and_ends_the_old_process(
     ],
 )
 def test_a_new_engine_that_is_broken_leaves_the_old_one_serving(
-    supervisor: Supervisor, remote: RemoteEngines, tmp_path: Path, plays: dict[str, object], why: str
+    supervisor: Supervisor, remote: RemoteEngines, tmp_path: Path, plays: dict[str, Any], why: str
 ) -> None:
     load(supervisor, tmp_path, 1)
     with Callers(remote) as callers:
@@ -190,16 +189,16 @@ def test_a_worker_that_hangs_is_replaced(tmp_path: Path) -> None:
 def test_capacity_for_both_generations_is_checked_before_anything_starts(tmp_path: Path) -> None:
     supervisor = Supervisor(tmp_path / "s.sock", pace=QUICK, host_memory=100 << 20, device_memory=1 << 30)
     try:
-        memory = Memory(device_pool="600MiB", pinned_pool="10MiB")
+        memory = Memory.model_validate({"device_pool": "600MiB", "pinned_pool": "10MiB"})
         load(supervisor, tmp_path, 1, memory=memory)
         with pytest.raises(
             NotLoadable, match=r"engine e, generation 2.*600 MiB of memory of device 0, 424 MiB.*generation 1"
         ):
             load(supervisor, tmp_path, 2, memory=memory)
         with pytest.raises(NotLoadable, match="the host's memory"):
-            load(supervisor, tmp_path, 2, memory=Memory(pinned_pool="95MiB"))
+            load(supervisor, tmp_path, 2, memory=Memory.model_validate({"pinned_pool": "95MiB"}))
         assert len(supervisor.workers()) == 1
-        load(supervisor, tmp_path, 2, memory=Memory(device_pool="300MiB", pinned_pool="10MiB"))
+        load(supervisor, tmp_path, 2, memory=Memory.model_validate({"device_pool": "300MiB", "pinned_pool": "10MiB"}))
         until(lambda: [one.generation for one in supervisor.units()] == [2])
         load(supervisor, tmp_path, 3, memory=memory)  # what the first held is free again
     finally:
@@ -231,10 +230,9 @@ def test_two_devices_share_an_engine_and_one_goes_on_alone(tmp_path: Path) -> No
 def test_closing_lets_requests_in_flight_finish(supervisor: Supervisor, remote: RemoteEngines, tmp_path: Path) -> None:
     load(supervisor, tmp_path, 1, cost_us=500_000)
     workers = [worker.pid for worker in supervisor.workers()]
-    came = threading.Event()
-    outcomes = []
+    outcomes: list[Outcome] = []
     for _ in range(3):
-        remote.submit("e", Request(ONES, 2), lambda outcome: (outcomes.append(outcome), came.set()))
+        remote.submit("e", Request(ONES, 2), outcomes.append)
     time.sleep(0.2)
     supervisor.close(drain=20)
     until(lambda: len(outcomes) == 3)

@@ -154,7 +154,7 @@ class TestFsspec:
         assert "hunter2" not in str(caught.value)
 
     def test_a_disk_that_is_full(self, base: Path, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(module.tempfile, "TemporaryDirectory", _Full)
+        monkeypatch.setattr("trtops.model.fetch.tempfile.TemporaryDirectory", _Full)
         with pytest.raises(StorageError, match="No space left"):
             fetch(source("memory://models/m.onnx"), base=base, store=store)
         assert store.digests() == ()

@@ -221,10 +221,10 @@ def test_indefinite_freeze_attack_on_the_root_alone(scene: Scene) -> None:
 def test_a_pointer_is_kept_fresh_by_a_key_that_can_move_nothing(scene: Scene) -> None:
     """Release and channel keys stay offline; the pointer itself would have expired."""
     scene.release("one", lifetime=60)
-    online = {"refresh": scene.signers["refresh"]}
+    online: dict[Role, Signer] = {"refresh": scene.signers["refresh"]}
     for _ in range(3):
         scene.now += DAY / 2
-        refresh_snapshot(scene.registry, KeyRing(dict(online), scene.root), "dev", now=int(scene.now), lifetime=DAY)
+        refresh_snapshot(scene.registry, KeyRing(online, scene.root), "dev", now=int(scene.now), lifetime=DAY)
     with scene.agent() as agent:
         assert (generation(agent), agent.not_ready()) == (1, None)
 
@@ -445,11 +445,11 @@ def test_arbitrary_software_installation_after_it_was_verified(scene: Scene) -> 
     path = scene.store.path(digest)
     made = sidecar().model_copy(update={"artifact": digest, "size_bytes": 7})
     backend = Backend()
-    assert Opening(path, made, backend.load)().inputs == made.inputs  # type: ignore[arg-type]
-    verified = Opening(path, made, backend.load, None, stamp_of(path))  # type: ignore[arg-type]
+    assert Opening(path, made, backend.load)().inputs == made.inputs
+    verified = Opening(path, made, backend.load, None, stamp_of(path))
     path.chmod(0o644)
     path.write_text("cls bad")
-    for opening in (Opening(path, made, backend.load), verified):  # type: ignore[arg-type]
+    for opening in (Opening(path, made, backend.load), verified):
         with pytest.raises(NotLoadable, match="the file was changed"):
             opening()
     path.unlink()

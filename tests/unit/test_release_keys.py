@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from pydantic import ValidationError
-from securesystemslib.signer import SSlibKey
+from securesystemslib.signer import SSlibKey  # type: ignore[attr-defined]  # its own documented name
 
 from trtops.errors import InputError, StorageError, TrtopsError, TrustError
 from trtops.release.keys import KeyRing, KeyStore, Signer, load_root

@@ -87,10 +87,11 @@ def _keys(signer: Signer) -> dict[str, object]:
 
 def test_root_and_refresh_keys_are_not_made_in_passing(tmp_path: Path) -> None:
     keys = KeyStore(tmp_path)
-    for role in ("root", "refresh"):
-        assert not keys.holds(role)  # type: ignore[arg-type]
+    unmade: tuple[Role, ...] = ("root", "refresh")
+    for role in unmade:
+        assert not keys.holds(role)
         with pytest.raises(TrustError, match=f"there is no {role} key here"):
-            keys.signer(role)  # type: ignore[arg-type]
+            keys.signer(role)
     made = keys.made("refresh")
     assert keys.holds("refresh")
     assert keys.signer("refresh").key_id == made.key_id

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import pytest
 
 from tests.support.published import KEYS, POINTER, generation_read, published
@@ -12,10 +14,13 @@ from trtops.release import layout
 from trtops.release.documents import Binding, Channel
 from trtops.release.envelope import sign, verify
 from trtops.release.fetch import channels, fetch, fetch_proofs, history, status
-from trtops.release.keys import KeyRing
+from trtops.release.keys import KeyRing, Signer
 from trtops.release.publish import publish, refresh
 from trtops.release.rollback import rollback
 from trtops.release.trust import TrustedChannel
+
+if TYPE_CHECKING:
+    from trtops.release.root import Role
 
 
 def test_a_service_gets_what_was_published() -> None:
@@ -340,7 +345,7 @@ def test_a_forged_binding_is_not_taken_for_a_deleted_pointers() -> None:
 def test_documents_that_another_key_signed_count_as_written() -> None:
     """A build runner signed evidence and provenance; this machine has no builder key at all."""
     builder, publisher = KeyRing(), KeyRing()
-    signers = {role: publisher.signer(role) for role in ("release", "channel")}
+    signers: dict[Role, Signer] = {role: publisher.signer(role) for role in ("release", "channel")}
     root = builder.root().model_copy(
         update={
             "keys": builder.root().keys | publisher.root().keys,
@@ -360,15 +365,13 @@ def test_documents_that_another_key_signed_count_as_written() -> None:
 def test_a_document_that_is_there_with_another_trusted_signature_is_kept() -> None:
     registry = MemoryRegistry()
     first, second = KeyRing(), KeyRing()
-    roles = {
-        role: {"keys": (first.signer(role).key_id, second.signer(role).key_id)}
-        for role in ("builder", "release", "channel")
-    }
+    named: tuple[Role, ...] = ("builder", "release", "channel")
+    roles = {role: {"keys": (first.signer(role).key_id, second.signer(role).key_id)} for role in named}
     root = type(first.root()).model_validate({"keys": first.root().keys | second.root().keys, "roles": roles})
     name = layout.verdict(bundle(first).spec_verdict.digest())
     body = sign(bundle(first).spec_verdict, [second.signer("release")])
     registry.create(name, body)
-    published(registry, keys=KeyRing({role: first.signer(role) for role in roles}, root))
+    published(registry, keys=KeyRing({role: first.signer(role) for role in named}, root))
     assert registry.read(name) == body
 
 

@@ -49,7 +49,7 @@ def _identity() -> Identity:
 ONE, TWO = _identity(), _identity()
 
 
-def _sealed(*recipients: Identity, value: str = PLANTED, **place: str) -> SealedSecret:
+def _sealed(*recipients: Identity, value: str = PLANTED, **place: Any) -> SealedSecret:
     names = [one.recipient for one in recipients or (ONE,)]
     return seal(SecretStr(value), recipients=names, created=NOW, **(PLACE | place))
 
@@ -76,7 +76,7 @@ def test_a_secret_cannot_be_moved(elsewhere: dict[str, str]) -> None:
     """Relabelling the document does not help: the place is inside what is sealed."""
     moved = _sealed().model_copy(update=elsewhere)
     with pytest.raises(TrustError, match="another place"):
-        _open(moved, **elsewhere)
+        _open(moved, ONE, **elsewhere)
 
 
 def test_an_altered_secret_does_not_open() -> None:
@@ -176,7 +176,12 @@ def test_references_are_found_wherever_they_stand() -> None:
     )
     assert references(config) == ("api/token", "db/password", "feature/key")
     asked: list[str] = []
-    resolved = resolve(config, lambda path: asked.append(path) or SecretStr(path.upper()))  # type: ignore[func-returns-value]
+
+    def opened(path: str) -> SecretStr:
+        asked.append(path)
+        return SecretStr(path.upper())
+
+    resolved = resolve(config, opened)
     assert asked == ["api/token", "db/password", "feature/key"]
     assert resolved["database"]["password"].get_secret_value() == "DB/PASSWORD"
     assert resolved["sections"]["text"] == "a secret: of nature"

@@ -14,6 +14,7 @@ from typer.testing import CliRunner
 
 from tests.support.serving import FakeEngines, add_up, exchange, info, post, request_json, serving
 from trtops.cli.main import app
+from trtops.errors import Unavailable
 from trtops.report import load
 from trtops.serve.measure import SECONDS, Histogram
 from trtops.workflow import top
@@ -127,7 +128,7 @@ def test_the_live_table_goes_on_when_the_server_is_away_for_a_while(
     def flaky(url: str) -> Any:
         turns[0] += 1
         if turns[0] == 3:
-            raise top.Unavailable("away")
+            raise Unavailable("away")
         if turns[0] == 5:
             raise KeyboardInterrupt
         return real(url)

@@ -138,7 +138,7 @@ def binding(*of: Arm, generation: int = 7) -> Binding:
 
     bound: Any = Bound()
     bound.generation = generation
-    return bound  # type: ignore[no-any-return]
+    return bound
 
 
 def pulled(_: Arm) -> Any:
@@ -147,7 +147,7 @@ def pulled(_: Arm) -> Any:
 
 def test_a_rollout_from_its_first_step_to_its_end() -> None:
     engines = Engines()
-    candidates = Candidates(engines, time.monotonic)  # type: ignore[arg-type]
+    candidates = Candidates(engines, time.monotonic)
     stable = releases(arm("a"))
     shadowed = binding(arm("a", weight=100), arm("b", "canary", 0, 10))
     assert candidates.follow("e", shadowed, stable, pulled) == "done"
@@ -175,7 +175,7 @@ def test_a_rollout_from_its_first_step_to_its_end() -> None:
 
 def test_an_aborted_candidate_is_taken_out_and_the_next_one_comes_in() -> None:
     engines = Engines()
-    candidates = Candidates(engines, time.monotonic)  # type: ignore[arg-type]
+    candidates = Candidates(engines, time.monotonic)
     stable = releases(arm("a"))
     candidates.follow("e", binding(arm("a", weight=50), arm("b", "canary", 50)), stable, pulled)
     candidates.follow("e", binding(arm("a", weight=90), arm("c", "canary", 10)), stable, pulled)
@@ -188,7 +188,7 @@ def test_an_aborted_candidate_is_taken_out_and_the_next_one_comes_in() -> None:
 def test_a_candidate_that_cannot_be_loaded_is_told_and_costs_nothing() -> None:
     engines = Engines()
     engines.refuses = True
-    candidates = Candidates(engines, time.monotonic)  # type: ignore[arg-type]
+    candidates = Candidates(engines, time.monotonic)
     pointer = binding(arm("a", weight=95), arm("b", "canary", 5))
     assert candidates.follow("e", pointer, releases(arm("a")), pulled) == "failed"
     assert engines.calls == []
@@ -201,7 +201,7 @@ def test_a_candidate_that_cannot_be_loaded_is_told_and_costs_nothing() -> None:
 
 def test_a_promotion_whose_candidate_just_died_loads_the_release_anew() -> None:
     engines = Engines()
-    candidates = Candidates(engines, time.monotonic)  # type: ignore[arg-type]
+    candidates = Candidates(engines, time.monotonic)
     candidates.follow("e", binding(arm("a", weight=50), arm("b", "canary", 50)), releases(arm("a")), pulled)
     engines.gone = True
     promoted = binding(arm("b", weight=100))

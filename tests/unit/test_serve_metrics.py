@@ -238,9 +238,9 @@ def test_spans_have_the_callers_parent_and_the_stages_times() -> None:
         exchange(served, post("/v2/models/sum/infer", request_json(), f"traceparent: {parent}"))
         exchange(served, post("/v2/models/sum/infer", b"{"))
         exchange(served, post("/v2/models/sum/infer", request_json(), f"traceparent: {parent[:-1]}0"))
-    spans = exporter.get_finished_spans()
+    spans: Any = exporter.get_finished_spans()
     by = {span.name: span for span in spans[:3]}
-    root = by["infer sum"]
+    root: Any = by["infer sum"]
     assert f"{root.context.trace_id:032x}" == parent[3:35]
     assert f"{root.parent.span_id:016x}" == parent[36:52]
     assert root.attributes["http.response.status_code"] == 200
@@ -294,7 +294,7 @@ def test_ranges_for_a_profiler_name_each_stage(monkeypatch: pytest.MonkeyPatch) 
 
         def __exit__(self, *_: object) -> None: ...
 
-    monkeypatch.setitem(sys.modules, "nvtx", types.SimpleNamespace(annotate=annotate))  # type: ignore[misc]  # a module
+    monkeypatch.setitem(sys.modules, "nvtx", types.SimpleNamespace(annotate=annotate))  # a module
     monkeypatch.setenv("TRTOPS_NVTX", "1")
     everything()
     assert [name for _, name in seen] == ["sum@3", "copy in", "compute", "copy out"]

@@ -123,7 +123,7 @@ def test_grace_is_borne_in_silence() -> None:
 
 
 def test_only_what_a_config_names_changes() -> None:
-    batching = Batching(max_batch=8, max_queue_delay="2ms", priorities=3)
+    batching = Batching.model_validate({"max_batch": 8, "max_queue_delay": "2ms", "priorities": 3})
     assert apply_override(batching, BatchingOverride()) == batching
     queue = Queue(max_size=7)
     changed = apply_override(batching, BatchingOverride(max_batch=4, max_queue_delay=0, queue=queue))

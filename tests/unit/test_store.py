@@ -118,7 +118,12 @@ def test_unchanged_file_is_hashed_once(tmp_path: Path, monkeypatch: pytest.Monke
     digest = store.put_bytes(b"engine")
     hashed = []
     of_file = Digest.of_file
-    monkeypatch.setattr(Digest, "of_file", lambda path: hashed.append(path) or of_file(path))
+
+    def noted(path: Path) -> Digest:
+        hashed.append(path)
+        return of_file(path)
+
+    monkeypatch.setattr(Digest, "of_file", noted)
     store.path(digest)
     store.path(digest)
     assert len(hashed) == 1

@@ -108,7 +108,7 @@ def test_c_says_when_nobody_is_there_or_the_name_is_too_long(infer: Path, served
 
 def test_c_sees_the_executor_go_and_the_executor_sees_c_go(infer: Path, served: Served) -> None:
     served.session.hold()
-    words = [infer, str(served.path), "double", "x", "1", "4"]
+    words = [str(infer), str(served.path), "double", "x", "1", "4"]
     with subprocess.Popen(words, stderr=subprocess.PIPE, text=True) as waiting:
         served.session.wait_entered()
         served.server.close()

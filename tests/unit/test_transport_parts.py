@@ -6,6 +6,7 @@ import os
 import re
 import threading
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -192,7 +193,7 @@ def test_descriptions_round_trip(engine: str, rows: int, tensors: dict[str, np.n
 
 @given(st.data())
 def test_a_hostile_description_is_refused_or_stays_inside_its_area(data: st.DataObject) -> None:
-    tensors = {"x": np.zeros((2, 3), np.float32), "y": np.zeros(5, np.uint8)}
+    tensors: dict[str, Any] = {"x": np.zeros((2, 3), np.float32), "y": np.zeros(5, np.uint8)}
     encoded = bytearray(Describer(512, "input area").describe("e", 2, tensors).encoded)
     for _ in range(data.draw(st.integers(1, 6))):
         at = data.draw(st.integers(0, len(encoded) - 1))

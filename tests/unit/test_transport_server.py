@@ -97,7 +97,7 @@ def test_errors_cross_with_their_class(stack: Stack) -> None:
 
 def test_outputs_that_do_not_fit_are_an_error_not_a_crash(stack: Stack) -> None:
     with stack.client() as client:
-        stack.session.run = lambda _: {"y": np.zeros((1, 2000), np.float32)}  # type: ignore[method-assign]
+        stack.session.run = lambda _: {"y": np.zeros((1, 2000), np.float32)}  # type: ignore[method-assign, assignment]
         with pytest.raises(InputError, match="need 8000 bytes, the output area of a slot has 4096"):
             client.infer("e", rows(1).inputs, 1)
 

@@ -309,7 +309,7 @@ def precision(
     """Build, verify and measure one target in several precisions, side by side.
 
     Latency, size and accuracy loss of each, then its layers by error, worst first. Needs samples for fp16 (those of
-    the accuracy section), calibration data for int8.
+    the accuracy section), calibration data for int8 (where the spec names none, those of the accuracy section, too).
     """
     from trtops.errors import InputError, Unavailable
     from trtops.report.precision import precisions as written
@@ -437,7 +437,7 @@ def _nothing(done: str, measured: list[Measured]) -> TrtopsError:
 
 def _show_evidence(measured: list[Measured], *, json: bool) -> None:
     from trtops.report import jsonout, text
-    from trtops.report.device import device_times, sweep
+    from trtops.report.device import device_times, sweep, untold
 
     if json:
         say(jsonout.evidence([one.evidence for one in measured]))
@@ -450,3 +450,5 @@ def _show_evidence(measured: list[Measured], *, json: bool) -> None:
             say(sweep(one.evidence.benchmark))
         if one.device_times:
             say(device_times(one.device_times, style()))
+        elif one.evidence.benchmark is not None:
+            say(untold(one.evidence.benchmark))

@@ -15,17 +15,39 @@ if TYPE_CHECKING:
     from trtops.bench.results import Benchmark
 
 
+_BAR = 32  # cells of the longest bar
+
+
 def sweep(value: Benchmark) -> str:
-    """Where a larger batch stops to pay; nothing for a single batch size."""
+    """Throughput by batch size as bars, and where a larger batch stops to pay; nothing for a single batch size."""
     from trtops.bench.device import knee
 
-    batch = knee([(row.batch, row.throughput.value) for row in value.rows])
+    rates = sorted((row.batch, row.throughput.value) for row in value.rows)
+    batch = knee(rates)
     if batch is None:
         return ""
-    largest = max(row.batch for row in value.rows)
+    largest, best = rates[-1][0], max(rows for _, rows in rates)
+    width = max(5, len(str(largest)))
+    bars = ""
+    for size, rows in rates:
+        mark = "  <- knee" if size == batch < largest else ""
+        bars += f"{size:>{width}}  {'█' * max(1, round(_BAR * rows / best))} {rate(rows)}{mark}\n"
     if batch == largest:
-        return f"knee: none up to batch {largest}: every doubling of the batch pays by a tenth or more\n"
-    return f"knee: batch {batch}: beyond it a doubling of the batch brings less than a tenth of throughput\n"
+        words = f"knee: none up to batch {largest}: every doubling of the batch pays by a tenth or more"
+    else:
+        words = f"knee: batch {batch}: beyond it a doubling of the batch brings less than a tenth of throughput"
+    return f"rows/s by batch\n{bars}{words}\n"
+
+
+def untold(value: Benchmark) -> str:
+    """Why nothing is said of copies, launches, streams and kinds of memory."""
+    here = f"{value.backend} on {value.device.label}"
+    if value.device.kind == "cpu":
+        return (
+            f"not measured: copies to a device, CUDA graphs, streams, pinned and mapped input: {here} has none; "
+            "a target of tensorrt is measured so on its GPU\n"
+        )
+    return f"not measured: where the time goes: {here} does not tell\n"
 
 
 def device_times(times: Sequence[DeviceTimes], style: Style = PLAIN) -> str:

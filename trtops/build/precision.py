@@ -308,8 +308,8 @@ def layer_errors(original: bytes, converted: bytes, feeds: Feeds) -> tuple[Layer
     Both models run in ONNX Runtime with optimisations off, on the same feeds. What this tells is the error of the
     converted *file*, layer by layer: a GPU's kernels sum in another order and may fuse nodes whose inner tensors then
     never exist, and a CPU rounds tensors to FP16 but computes between them in FP32, so that errors add up less.
-    Tensors whose names the conversion did not keep are left out. An output's error holds what came in with its inputs;
-    ``added`` is the growth at the node.
+    Tensors that the conversion merged away are left out: what was added there counts for the next that is there. An
+    output's error holds what came in with its inputs; ``added`` is the growth at the node.
     """
     import onnx
 
@@ -318,11 +318,16 @@ def layer_errors(original: bytes, converted: bytes, feeds: Feeds) -> tuple[Layer
     pairs = _pairs(before, after)
     relative = _relative(before, after, pairs, feeds)
     found = []
+    reaching: dict[
+        str, float
+    ] = {}  # of every tensor; one that the conversion merged away has that of its node's inputs
     for node in before.graph.node:
+        came = max((reaching.get(name, 0.0) for name in node.input), default=0.0)
+        reaching |= {name: relative.get(name, came) for name in node.output}
         outputs = [relative[name] for name in node.output if name in relative]
         if outputs:
-            came = max((relative.get(name, 0.0) for name in node.input), default=0.0)
-            found.append(LayerError(node.name, node.op_type, max(outputs), max(outputs) - came))
+            added = 0.0 if came == float("inf") else max(outputs) - came
+            found.append(LayerError(node.name, node.op_type, max(outputs), added))
     return tuple(sorted(found, key=lambda error: (-error.added, -error.relative, error.node)))
 
 

@@ -29,6 +29,7 @@ class Variant:
         layers: errors of inner tensors, the worst first; empty for FP32 and TF32, and where ONNX Runtime cannot run
             the converted file.
         unmeasured: why there are no layers, where some were due.
+        note: what has to be known of it, in words.
     """
 
     mode: PrecisionMode
@@ -36,6 +37,7 @@ class Variant:
     skipped: str | None = None
     layers: tuple[LayerError, ...] = ()
     unmeasured: str | None = None
+    note: str | None = None
 
 
 def precisions(variants: Sequence[Variant], style: Style = PLAIN, *, layers: int = 5) -> str:
@@ -50,6 +52,7 @@ def precisions(variants: Sequence[Variant], style: Style = PLAIN, *, layers: int
     tones: tuple[Outcome, ...] = tuple(_tone(variant) for variant in variants)
     headings = ("precision", "batch", "p50", "p99", "stddev", "size", "largest error", "out of tolerance", "verify")
     written = table(Table(headings, tuple(rows), frozenset(range(1, 8)), tones), style)
+    written += "".join(f"{variant.mode}: {variant.note}\n" for variant in variants if variant.note)
     for variant in variants:
         if variant.layers:
             written += "\n" + _layers(variant, style, layers)

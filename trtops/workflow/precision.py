@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from trtops.build.precision import LayerError
-    from trtops.spec.engine import EngineSpec, PrecisionMode, Target
+    from trtops.spec.engine import EngineSpec, Precision, PrecisionMode, Target
     from trtops.workflow.build import TargetBuild
     from trtops.workflow.check import Checked
     from trtops.workflow.workspace import Workspace
@@ -64,7 +64,7 @@ def _variant(workspace: Workspace, checked: Checked, target: Target, mode: Preci
     from trtops.workflow.measure import Want, measure
 
     spec = checked.spec
-    precision = spec.precision.model_copy(update={"mode": mode})
+    precision, note = _asked(checked, mode)
     changed = replace(checked, engine=replace(checked.engine, spec=spec.model_copy(update={"precision": precision})))
     try:
         (made,) = build(workspace, changed, only=[target.id])
@@ -76,9 +76,23 @@ def _variant(workspace: Workspace, checked: Checked, target: Target, mode: Preci
     if mode in {"fp32", "tf32"}:
         return Variant(mode, evidence)
     try:
-        return Variant(mode, evidence, layers=_layers(workspace, changed, made))
+        return Variant(mode, evidence, layers=_layers(workspace, changed, made), note=note)
     except BuildFailed as error:
-        return Variant(mode, evidence, unmeasured=error.what)
+        return Variant(mode, evidence, unmeasured=error.what, note=note)
+
+
+def _asked(checked: Checked, mode: PrecisionMode) -> tuple[Precision, str | None]:
+    """The spec's precision in another mode, and what has to be said of it."""
+    from trtops.spec.engine import Calibration
+
+    spec = checked.spec
+    precision = spec.precision.model_copy(update={"mode": mode})
+    uri = _accuracy_samples(spec)
+    quantized = checked.preflight is not None and "QuantizeLinear" in checked.preflight.model.operators
+    if mode != "int8" or precision.calibration is not None or quantized or uri == "random":
+        return precision, None
+    note = "calibrated on the samples of accuracy that it is compared on, too: set precision.calibration for others"
+    return precision.model_copy(update={"calibration": Calibration(source=uri)}), note
 
 
 def _layers(workspace: Workspace, checked: Checked, made: TargetBuild) -> tuple[LayerError, ...]:

@@ -14,9 +14,9 @@ from tests.support.executors import LONG, rows
 from tests.support.transports import Stack
 from trtops.errors import InputError, Unavailable
 from trtops.transport.greeting import connect
-from trtops.transport.layout import REQUEST_BYTES, RING_TAIL, VERSION
-from trtops.transport.server import Limits
-from trtops.transport.wire import Hello, Refused, decode_from_executor, encode
+from trtops.transport.layout import REQUEST_BYTES, RING_TAIL
+from trtops.transport.limits import Limits
+from trtops.transport.wire import VERSIONS, Hello, Refused, decode_from_executor, encode
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -102,13 +102,13 @@ def test_a_bad_greeting_is_hung_up_on(stack: Stack, packet: bytes) -> None:
 @pytest.mark.parametrize(
     ("hello", "said"),
     [
-        (Hello([VERSION + 1], 4, 4096, 4096), r"speaks version \[2\], this executor 1"),
-        (Hello([VERSION], 0, 4096, 4096), "0 slots of"),
-        (Hello([VERSION], -5, 4096, 4096), "-5 slots of"),
-        (Hello([VERSION], 10**15, 4096, 4096), "slots of"),
-        (Hello([VERSION], 4, 10**18, 4096), "were asked for"),
-        (Hello([VERSION], 4, -1, 4096), "were asked for"),
-        (Hello([VERSION], 200, 1 << 20, 1 << 20), r"ask for fewer or smaller slots"),
+        (Hello([VERSIONS[-1] + 1], 4, 4096, 4096), r"speaks version \[3\], this executor 1 or 2"),
+        (Hello([VERSIONS[-1]], 0, 4096, 4096), "0 slots of"),
+        (Hello([VERSIONS[-1]], -5, 4096, 4096), "-5 slots of"),
+        (Hello([VERSIONS[-1]], 10**15, 4096, 4096), "slots of"),
+        (Hello([VERSIONS[-1]], 4, 10**18, 4096), "were asked for"),
+        (Hello([VERSIONS[-1]], 4, -1, 4096), "were asked for"),
+        (Hello([VERSIONS[-1]], 200, 1 << 20, 1 << 20), r"ask for fewer or smaller slots"),
     ],
 )
 def test_quotas_and_versions_are_refused_with_the_reason(stack: Stack, hello: Hello, said: str) -> None:

@@ -17,17 +17,15 @@ from pathlib import Path
 from socket import MSG_DONTWAIT, socket
 from typing import TYPE_CHECKING, Any
 
-import msgspec
-
 from trtops.errors import InputError, Overloaded, Retryable, TrtopsError, Unavailable
 from trtops.transport.answers import Answers
 from trtops.transport.call import Call, Reply
+from trtops.transport.catalogue import engines_of, receive
 from trtops.transport.greeting import connect, greet
 from trtops.transport.layout import REQUEST, REQUEST_BYTES
 from trtops.transport.ring import Reader, Writer
 from trtops.transport.tensors import Describer
 from trtops.transport.wire import (
-    MAX_PACKET,
     Ask,
     Catalogue,
     FromExecutor,
@@ -376,7 +374,7 @@ class Client:
     def _listen(self) -> None:
         """The socket has something: an answer off the data path, or its end."""
         try:
-            packet = self._socket.recv(MAX_PACKET, MSG_DONTWAIT)
+            packet, fds = receive(self._socket, MSG_DONTWAIT)
         except (BlockingIOError, ConnectionResetError):
             return  # a reset is reported once, before what the executor said last
         except OSError as error:
@@ -385,16 +383,23 @@ class Client:
         if not packet:
             self._lose(Retryable("the executor went away", fix="connect again and send the request again"))
             return
-        self._heard(decode_from_executor(packet))
+        try:
+            self._heard(decode_from_executor(packet), fds)
+        finally:
+            for fd in fds:
+                os.close(fd)
 
-    def _heard(self, message: FromExecutor) -> None:
+    def _heard(self, message: FromExecutor, fds: list[int]) -> None:
         if isinstance(message, Refused):
             self._lose(Unavailable(f"the executor hung up: {message.what}"))
         elif isinstance(message, Catalogue):
             call = self._asked.pop(message.number, None)
             if call is not None:
                 reply = Reply()
-                reply.document = msgspec.json.decode(message.engines)
+                try:
+                    reply.document = engines_of(message, fds)
+                except InputError as error:
+                    reply.error = error
                 self._answer(call, reply)
 
     def _lose(self, why: TrtopsError) -> None:

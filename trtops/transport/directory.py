@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from trtops.errors import InputError, TrtopsError, Unavailable
+from trtops.transport.catalogue import engines_of, receive
 from trtops.transport.greeting import connect, exchange
-from trtops.transport.layout import VERSION
 from trtops.transport.routes import PageView
 from trtops.transport.wire import (
-    MAX_PACKET,
     NO_ROUTES,
+    VERSIONS,
     Catalogue,
     Directory,
     Lookup,
@@ -61,7 +61,7 @@ class Guide:
         try:
             self._view = self._look_up()
             self.find = self._view.find
-            self._read(self._socket.recv(MAX_PACKET))
+            self._read()
             self._socket.settimeout(None)
         except TrtopsError:
             self._socket.close()
@@ -75,9 +75,11 @@ class Guide:
         return f"Guide({self._view!r})"
 
     def _look_up(self) -> PageView:
-        packet, fds = exchange(self._socket, encode(Lookup([VERSION])))
+        packet, fds = exchange(self._socket, encode(Lookup(list(VERSIONS))))
         try:
-            message = decode_from_executor(packet) if packet else None
+            if not packet:
+                raise Unavailable("the supervisor hung up before it answered", fix="try again; its log says why")
+            message = decode_from_executor(packet)
             if isinstance(message, Refused):
                 if message.status == NO_ROUTES:
                     raise NoRoutes(message.what)
@@ -97,17 +99,23 @@ class Guide:
     def wait(self) -> bool:
         """Sleep until routes or catalogue change. False: the supervisor is gone."""
         try:
-            packet = self._socket.recv(MAX_PACKET)
-            if packet:
-                self._read(packet)
-        except (OSError, InputError, msgspec.MsgspecError):
+            return self._read()
+        except (OSError, InputError, Unavailable, msgspec.MsgspecError):
             return False
-        return bool(packet)
 
-    def _read(self, packet: bytes) -> None:
-        message = decode_from_executor(packet)
-        if isinstance(message, Catalogue):
-            self.catalogue = msgspec.json.decode(message.engines)
+    def _read(self) -> bool:
+        """Take in what comes next. False: the end."""
+        packet, fds = receive(self._socket)
+        try:
+            message = decode_from_executor(packet) if packet else None
+            if isinstance(message, Refused):
+                raise Unavailable(message.what, fix=message.fix)
+            if isinstance(message, Catalogue):
+                self.catalogue = engines_of(message, fds)
+        finally:
+            for fd in fds:
+                os.close(fd)
+        return message is not None
 
     def close(self) -> None:
         """Look no more; wakes the thread that waits. Idempotent."""

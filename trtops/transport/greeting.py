@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import array
 import contextlib
 import os
 import socket
 from typing import TYPE_CHECKING, Final
 
 from trtops.errors import InputError, Unavailable
-from trtops.transport.layout import VERSION
+from trtops.transport.catalogue import receive
 from trtops.transport.segment import Segment, attach
-from trtops.transport.wire import MAX_PACKET, Hello, Refused, Welcome, decode_error, decode_from_executor, encode
+from trtops.transport.wire import VERSIONS, Hello, Refused, Welcome, decode_error, decode_from_executor, encode
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -51,7 +50,7 @@ def greet(
         Unavailable: the executor refuses, hangs up or does not answer.
         InputError: it does not grant these slots, or speaks another version.
     """
-    packet, fds = exchange(sock, encode(Hello([VERSION], slots, input_bytes, output_bytes, worker)))
+    packet, fds = exchange(sock, encode(Hello(list(VERSIONS), slots, input_bytes, output_bytes, worker)))
     try:
         segment = _read_welcome(packet, fds, slots)
     except BaseException:
@@ -71,23 +70,17 @@ def exchange(sock: socket.socket, hello: bytes) -> tuple[bytes, list[int]]:
     Raises:
         Unavailable: there is no answer.
     """
-    room = socket.CMSG_SPACE(array.array("i").itemsize * _DESCRIPTORS)
     try:
         with contextlib.suppress(BrokenPipeError):  # it refused already, and says why
             sock.send(hello)
         try:
-            packet, ancillary, _, _ = sock.recvmsg(MAX_PACKET, room)
+            return receive(sock)
         except ConnectionResetError:  # reported once, before what the executor said last
-            packet, ancillary, _, _ = sock.recvmsg(MAX_PACKET, room)
+            return receive(sock)
     except TimeoutError:
         raise Unavailable("the executor did not answer the hello in time") from None
     except OSError as error:
         raise Unavailable(f"the executor hung up: {error}") from error
-    fds = array.array("i")
-    for level, kind, data in ancillary:
-        if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
-            fds.frombytes(data[: len(data) - len(data) % fds.itemsize])
-    return packet, fds.tolist()
 
 
 def _read_welcome(packet: bytes, fds: list[int], slots: int) -> Segment:

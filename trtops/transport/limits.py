@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from trtops.errors import InputError
-from trtops.transport.layout import MIN_OUTPUT_BYTES, VERSION, Layout, aligned
+from trtops.transport.layout import MIN_OUTPUT_BYTES, Layout, aligned
 
 if TYPE_CHECKING:
     from trtops.transport.wire import Hello
@@ -46,12 +46,8 @@ def agree(hello: Hello, limits: Limits) -> Layout:
     """The segment that a client gets who says this.
 
     Raises:
-        InputError: it speaks another version, or wants more than it may have. Blame the client.
+        InputError: it wants more than it may have. Blame the client.
     """
-    if VERSION not in hello.versions:
-        raise InputError(
-            f"the client speaks version {hello.versions}, this executor {VERSION}", fix="update the older of both"
-        )
     sizes = hello.input_bytes, hello.output_bytes
     if not 0 < hello.slots <= min(limits.slots, _NUMBERS) or not all(0 <= size <= limits.bytes for size in sizes):
         raise InputError(

@@ -45,6 +45,7 @@ class Peer:
     Attributes:
         deadline: until when it has to say hello, in the server's clock.
         uid, gid: of its process. ``name``: for the log.
+        version: of the messages, as agreed on in the welcome.
         bell: the eventfd that it rings; -1 before the welcome.
         connection: its segment and what is in flight; None before the welcome.
     """
@@ -57,6 +58,7 @@ class Peer:
             sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
         )
         self.name = f"pid {pid}, uid {self.uid}"
+        self.version = 0
         self.bell = -1
         self.connection: Connection | None = None
 

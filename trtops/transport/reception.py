@@ -15,20 +15,18 @@ import socket
 import struct
 from typing import TYPE_CHECKING, Final
 
-import msgspec
-
 from trtops.errors import InputError, TrtopsError, Unavailable
-from trtops.transport.layout import VERSION
+from trtops.transport.catalogue import Listing
 from trtops.transport.limits import Limits
 from trtops.transport.listening import listen
 from trtops.transport.wire import (
     MAX_PACKET,
     Ask,
-    Catalogue,
     Directory,
     Hello,
     Lookup,
     Refused,
+    agreed,
     decode_from_client,
     encode,
     status_of,
@@ -85,8 +83,8 @@ class Reception:
         self._epoll.register(self._socket, select.EPOLLIN)
         self._spare = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
         self._greeting: dict[int, tuple[socket.socket, float]] = {}
-        self._looking: dict[int, socket.socket] = {}
-        self._catalogue = encode(Catalogue(0, msgspec.Raw(b"[]")))
+        self._looking: dict[int, tuple[socket.socket, int]] = {}
+        self._listing = Listing(b"[]")
 
     def __repr__(self) -> str:
         """Show who looks at the routes."""
@@ -118,14 +116,16 @@ class Reception:
 
     def announce(self, catalogue: bytes) -> None:
         """Tell everybody who looks at the routes what is served now, as JSON."""
-        self._catalogue = encode(Catalogue(0, msgspec.Raw(catalogue)))
-        for fd, sock in list(self._looking.items()):
-            self._tell(fd, sock, self._catalogue)
+        self._listing.close()
+        self._listing = Listing(catalogue)
+        for fd in list(self._looking):
+            self._tell(fd, 0)
 
     def close(self) -> None:
         """Listen no more, and hang up. Idempotent."""
-        for fd, sock in [*self._looking.items(), *((fd, sock) for fd, (sock, _) in self._greeting.items())]:
+        for fd, (sock, _) in [*self._looking.items(), *self._greeting.items()]:
             self._forget(fd, sock)
+        self._listing.close()
         if self._socket.fileno() >= 0:
             self._epoll.unregister(self._socket)
             self._socket.close()
@@ -148,8 +148,13 @@ class Reception:
         credentials = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
         pid, uid, gid = _CREDENTIALS.unpack(credentials)
         fd = sock.fileno()
+        try:
+            self._epoll.register(fd, select.EPOLLIN)
+        except OSError as error:
+            log.warning("pid %d, uid %d cannot be listened to: %s", pid, uid, error)
+            sock.close()
+            return
         self._greeting[fd] = sock, self._clock() + _GREETING
-        self._epoll.register(fd, select.EPOLLIN)
         if not self._limits.allow(uid, gid):
             log.warning("pid %d, uid %d was refused", pid, uid)
             self._refuse(fd, sock, Unavailable(f"user {uid} may not use this executor"))
@@ -189,18 +194,17 @@ class Reception:
 
     def _show(self, fd: int, sock: socket.socket, message: Lookup) -> None:
         sock.recv(MAX_PACKET)
-        if VERSION not in message.versions:
-            raise InputError(f"the client speaks version {message.versions}, this executor {VERSION}")
+        version = agreed(message.versions)
         if len(self._looking) >= self._limits.clients:
             raise Unavailable(f"{self._limits.clients} clients look at the routes, as many as may")
         rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [self._page]))]
-        sock.sendmsg([encode(Directory(VERSION))], rights)
-        sock.send(self._catalogue)
+        sock.sendmsg([encode(Directory(version))], rights)
+        self._listing.send(sock, 0, version)
         del self._greeting[fd]
-        self._looking[fd] = sock
+        self._looking[fd] = sock, version
 
     def _listen_to(self, fd: int) -> None:
-        sock = self._looking[fd]
+        sock, _ = self._looking[fd]
         try:
             packet = sock.recv(MAX_PACKET)
             message = decode_from_client(packet) if packet else None
@@ -209,14 +213,16 @@ class Reception:
         except (OSError, InputError):
             message = None
         if isinstance(message, Ask):
-            current = msgspec.json.decode(self._catalogue, type=Catalogue)
-            self._tell(fd, sock, encode(Catalogue(message.number, current.engines)))
+            self._tell(fd, message.number)
         else:
             self._forget(fd, sock)
 
-    def _tell(self, fd: int, sock: socket.socket, packet: bytes) -> None:
+    def _tell(self, fd: int, number: int) -> None:
+        sock, version = self._looking[fd]
         try:
-            sock.send(packet)
+            self._listing.send(sock, number, version)
+        except TrtopsError as error:
+            self._refuse(fd, sock, error)
         except OSError:  # it is gone, or does not read: it finds its end, and comes again
             self._forget(fd, sock)
 

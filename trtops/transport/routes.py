@@ -51,7 +51,7 @@ SEATS_AT: Final = 128
 BUCKETS: Final = 1000
 BUCKETS_AT: Final = SEATS_AT + MAX_SEATS * SEAT_BYTES
 ENTRY_BYTES: Final = aligned(BUCKETS_AT + BUCKETS)
-MAX_ENGINES: Final = 128
+MAX_ENGINES: Final = 1024
 
 _COPY_BYTES: Final = aligned(COPY_HEADER_BYTES + MAX_ENGINES * ENTRY_BYTES)
 PAGE_BYTES: Final = PAGE_HEADER_BYTES + 2 * _COPY_BYTES
@@ -125,6 +125,8 @@ def assign(before: Route | None, seats: Sequence[Seat]) -> Route:
     Raises:
         InputError: no seat has a weight, there are more than :data:`MAX_SEATS`, or an identity stands twice.
     """
+    if before is not None and before.seats == tuple(seats):
+        return before
     quotas = _quotas(seats)
     first = seats[0].identity
     if before is None:
@@ -186,15 +188,24 @@ def _quotas(seats: Sequence[Seat]) -> dict[int, int]:
     return quotas
 
 
-def encode_routes(routes: Mapping[str, Route]) -> bytes:
+def encode_routes(routes: Mapping[str, Route], known: dict[str, tuple[Route, bytes]] | None = None) -> bytes:
     """The bytes of a copy.
+
+    ``known`` holds entries that were written before, and afterwards those of this copy.
 
     Raises:
         InputError: too many engines, or a name is too long.
     """
     if len(routes) > MAX_ENGINES:
         raise InputError(f"{len(routes)} engines; a page of routes holds {MAX_ENGINES}")
-    body = b"".join(_encode_entry(name, routes[name]) for name in sorted(routes))
+    known = {} if known is None else known
+    entries: dict[str, tuple[Route, bytes]] = {}
+    for name in sorted(routes):
+        route, kept = routes[name], known.get(name)
+        entries[name] = kept if kept is not None and kept[0] == route else (route, _encode_entry(name, route))
+    known.clear()
+    known.update(entries)
+    body = b"".join(entry for _, entry in entries.values())
     return COPY.pack(len(routes), len(body), zlib.crc32(body)).ljust(COPY_HEADER_BYTES, b"\0") + body
 
 
@@ -219,20 +230,28 @@ def _name(name: str) -> bytes:
     return text
 
 
-def decode_routes(copy: bytes) -> dict[str, Route] | None:
-    """Read a copy; None: its checksum is wrong, so it was not read in one piece. A seat's identity is its index."""
+def decode_routes(copy: bytes, known: dict[bytes, tuple[str, Route]] | None = None) -> dict[str, Route] | None:
+    """Read a copy; None: its checksum is wrong, so it was not read in one piece. A seat's identity is its index.
+
+    ``known`` holds entries that were read before, by their bytes, and afterwards those of this copy.
+    """
     count, size, checksum = COPY.unpack_from(copy)
     body = copy[COPY_HEADER_BYTES:]
     if size != count * ENTRY_BYTES or len(body) != size or zlib.crc32(body) != checksum:
         return None
-    routes: dict[str, Route] = {}
-    for start in range(0, size, ENTRY_BYTES):
-        name_bytes, seats = ENTRY.unpack_from(body, start)
-        name = _text(body, start + SEATS_AT - NAME_BYTES, name_bytes)
-        found = [_decode_seat(body, start + SEATS_AT + number * SEAT_BYTES, number) for number in range(seats)]
-        table = body[start + BUCKETS_AT : start + BUCKETS_AT + BUCKETS]
-        routes[name] = Route(tuple(found), table)
-    return routes
+    known = {} if known is None else known
+    entries = [body[start : start + ENTRY_BYTES] for start in range(0, size, ENTRY_BYTES)]
+    read = {entry: known.get(entry) or _decode_entry(entry) for entry in entries}
+    known.clear()
+    known.update(read)
+    return dict(read.values())
+
+
+def _decode_entry(entry: bytes) -> tuple[str, Route]:
+    name_bytes, seats = ENTRY.unpack_from(entry)
+    name = _text(entry, SEATS_AT - NAME_BYTES, name_bytes)
+    found = [_decode_seat(entry, SEATS_AT + number * SEAT_BYTES, number) for number in range(min(seats, MAX_SEATS))]
+    return name, Route(tuple(found), entry[BUCKETS_AT : BUCKETS_AT + BUCKETS])
 
 
 def _decode_seat(body: bytes, start: int, number: int) -> Seat:
@@ -266,6 +285,7 @@ class Page:
         except OSError as error:
             raise StorageError(f"no shared memory of {PAGE_BYTES} bytes for routes: {error}") from error
         self._words = memoryview(self._map)[:PAGE_HEADER_BYTES].cast("Q")
+        self._known: dict[str, tuple[Route, bytes]] = {}
         PAGE.pack_into(self._map, 0, PAGE_MAGIC, PAGE_VERSION, PAGE_HEADER_BYTES, _COPY_BYTES, PAGE_BYTES)
         self.write({})
 
@@ -284,7 +304,7 @@ class Page:
         Raises:
             InputError: there are more engines than a page holds; it is as it was.
         """
-        self.stage(encode_routes(routes))
+        self.stage(encode_routes(routes, self._known))
         self.publish()
 
     def stage(self, copy: Iterable[int]) -> None:
@@ -330,6 +350,7 @@ class PageView:
         self._words = memoryview(self._map)[:PAGE_HEADER_BYTES].cast("Q")
         self._seen = -1
         self._routes: dict[str, Route] = {}
+        self._known: dict[bytes, tuple[str, Route]] = {}
 
     def __repr__(self) -> str:
         """Show what was read last."""
@@ -356,7 +377,7 @@ class PageView:
             copy = self._map[start : start + COPY_HEADER_BYTES + size]
             again = self._words[_SEQUENCE]
             # This copy is written again only after the other one was published: an unchanged number means a whole copy.
-            routes = decode_routes(copy) if again == sequence else None
+            routes = decode_routes(copy, self._known) if again == sequence else None
             if routes is not None:
                 self._routes, self._seen = routes, sequence
                 break

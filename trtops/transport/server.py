@@ -19,12 +19,10 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Final
 
-import msgspec
-
 from trtops.errors import InputError, StorageError, TrtopsError, Unavailable
+from trtops.transport.catalogue import Listing
 from trtops.transport.connection import Connection, Handler
 from trtops.transport.crew import Crew, Turn
-from trtops.transport.layout import VERSION
 from trtops.transport.limits import Limits, agree
 from trtops.transport.listening import listen
 from trtops.transport.peers import Patience, Peer
@@ -34,12 +32,12 @@ from trtops.transport.wire import (
     MAX_PACKET,
     NO_ROUTES,
     Ask,
-    Catalogue,
     Hello,
     Lookup,
     Refused,
     Welcome,
     Withdraw,
+    agreed,
     decode_from_client,
     encode,
     status_of,
@@ -352,9 +350,14 @@ class Server:
             _say(sock, encode(Refused(status_of(refusal), refusal.what)))
             sock.close()
             return
+        try:
+            self._epoll.register(sock, select.EPOLLIN)
+        except OSError as error:
+            log.warning("%s cannot be listened to: %s", peer.name, error)
+            sock.close()
+            return
         self._peers[sock.fileno()] = peer
         self._strangers.add(peer)
-        self._epoll.register(sock, select.EPOLLIN)
 
     def _turn_away(self, listening: socket.socket) -> None:
         """With no descriptor left, take the next client and hang up on it; else epoll would report it for ever."""
@@ -397,12 +400,24 @@ class Server:
         elif isinstance(message, Withdraw):
             peer.connection.cancel(message.slot, message.sequence)
         elif isinstance(message, Ask):
-            _say(peer.socket, encode(Catalogue(message.number, msgspec.Raw(self._handler.catalogue()))))
+            self._answer(peer, message.number)
+
+    def _answer(self, peer: Peer, number: int) -> None:
+        """Tell a client what is served."""
+        listing = Listing(self._handler.catalogue())
+        try:
+            listing.send(peer.socket, number, peer.version)
+        except Unavailable as error:
+            _say(peer.socket, encode(Refused(status_of(error), error.what, error.fix)))
+            self._drop(peer, str(error))
+        finally:
+            listing.close()
 
     def _greet(self, peer: Peer, hello: Hello) -> None:
         if peer.connection is not None:
             raise Violation("it said hello twice")
         try:
+            peer.version = agreed(hello.versions)
             layout = agree(hello, self._limits)
             self._welcome(peer, layout)
         except TrtopsError as error:
@@ -425,7 +440,7 @@ class Server:
             self._epoll.register(bell, select.EPOLLIN | select.EPOLLET)  # each ring is an event; nothing to read
             rights = array.array("i", [fd, bell, theirs])
             ancillary = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, rights)]
-            peer.socket.sendmsg([encode(Welcome(VERSION))], ancillary)
+            peer.socket.sendmsg([encode(Welcome(peer.version))], ancillary)
         except OSError as error:
             raise StorageError(f"no segment for {peer.name}: {error}") from error
         finally:
@@ -446,7 +461,8 @@ class Server:
         if peer.connection is not None:
             self._bells.pop(peer.bell, None)
             self._awake.pop(peer, None)
-            self._epoll.unregister(peer.bell)
+            with contextlib.suppress(OSError):  # it could not be registered
+                self._epoll.unregister(peer.bell)
             os.close(peer.bell)
             lost = peer.connection.close()
             if lost:

@@ -23,6 +23,12 @@ from trtops.errors import (
 MAX_PACKET: Final = 1 << 17
 """Bytes of a packet at most."""
 
+VERSIONS: Final = (1, 2)
+"""Of the messages that both ends speak; the segment's own version is in its header. 2: see :data:`BESIDE`."""
+
+BESIDE: Final = 2
+"""The version from which on a catalogue that is too long for a packet comes in memory beside it."""
+
 
 NO_ROUTES: Final = 8
 """Status of a refusal of a lookup: whoever listens there has no workers, and serves clients itself."""
@@ -73,11 +79,15 @@ class Ask(msgspec.Struct, tag="ask", frozen=True):
     number: int
 
 
-class Catalogue(msgspec.Struct, tag="catalogue", frozen=True):
-    """Executor: these engines, as the handler describes them."""
+class Catalogue(msgspec.Struct, tag="catalogue", frozen=True, omit_defaults=True):
+    """Executor: these engines, as the handler describes them.
+
+    ``size``: their bytes in memory beside the message (a sealed memfd), where they are too many for a packet.
+    """
 
     number: int
     engines: msgspec.Raw
+    size: int = 0
 
 
 class Withdraw(msgspec.Struct, tag="withdraw", frozen=True):
@@ -138,6 +148,20 @@ _STATUSES: Final[tuple[tuple[int, type[TrtopsError]], ...]] = (
     (6, Unavailable),
     (7, TrtopsError),
 )
+
+
+def agreed(versions: list[int]) -> int:
+    """The version that both ends speak, the newest of them.
+
+    Raises:
+        InputError: there is none. Blame the client.
+    """
+    both = [version for version in VERSIONS if version in versions]
+    if not both:
+        ours = " or ".join(map(str, VERSIONS))
+        what = f"the client speaks version {versions}, this executor {ours}"
+        raise InputError(what, fix="update the older of both")
+    return both[-1]
 
 
 def status_of(error: Exception) -> int:

@@ -1,0 +1,125 @@
+"""What is served, as clients are told it: in one packet, or in memory beside it where that is too small."""
+
+from __future__ import annotations
+
+import array
+import fcntl
+import os
+import socket
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from trtops.errors import InputError, StorageError, Unavailable
+from trtops.transport.wire import BESIDE, MAX_PACKET, Catalogue, encode
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+_MOST: Final = 64 << 20
+"""Bytes of a catalogue that a client reads at most."""
+
+# linux/fcntl.h: no more seals, no shrinking, no growing, no writing.
+_F_ADD_SEALS: Final = 1033
+_F_GET_SEALS: Final = 1034
+_SEALS: Final = 0x0001 | 0x0002 | 0x0004 | 0x0008
+
+
+class Listing:
+    """A catalogue to be told to any number of clients. Close it."""
+
+    def __init__(self, engines: bytes) -> None:
+        """Take the engines, as JSON."""
+        self._engines = engines
+        self._fd = -1
+
+    def __repr__(self) -> str:
+        """Show its size."""
+        return f"Listing({len(self._engines)} bytes)"
+
+    def send(self, sock: socket.socket, number: int, version: int) -> None:
+        """Tell it.
+
+        Args:
+            sock: of a client.
+            number: of the question, 0 for none.
+            version: of the messages that the client understands.
+
+        Raises:
+            Unavailable: it is too long for a client of that version.
+            StorageError: there is no memory for it.
+            OSError: the client does not read, or is gone.
+        """
+        packet = encode(Catalogue(number, msgspec.Raw(self._engines)))
+        if len(packet) <= MAX_PACKET:
+            sock.send(packet)
+            return
+        if version < BESIDE:
+            what = f"the list of engines takes {len(packet)} bytes, and a packet holds {MAX_PACKET}"
+            raise Unavailable(what, fix=f"update the client to one that speaks version {BESIDE}")
+        if self._fd < 0:
+            self._fd = _written(self._engines)
+        rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [self._fd]))]
+        sock.sendmsg([encode(Catalogue(number, msgspec.Raw(b"null"), len(self._engines)))], rights)
+
+    def close(self) -> None:
+        """Give its memory back. Idempotent."""
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+
+def _written(text: bytes) -> int:
+    """Text in memory that nobody can change."""
+    fd = -1
+    try:
+        fd = os.memfd_create("trtops-catalogue", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+        view = memoryview(text)
+        while view:
+            view = view[os.write(fd, view) :]
+        fcntl.fcntl(fd, _F_ADD_SEALS, _SEALS)
+    except OSError as error:
+        if fd >= 0:
+            os.close(fd)
+        raise StorageError(f"no memory of {len(text)} bytes for the list of engines: {error}") from error
+    return fd
+
+
+def engines_of(message: Catalogue, fds: Sequence[int]) -> Any:  # noqa: ANN401 - JSON of the handler
+    """The engines that a catalogue tells, with the descriptors that came beside it.
+
+    Raises:
+        InputError: what is beside it is not what it says. Blame the executor.
+    """
+    if not message.size:
+        return msgspec.json.decode(message.engines)
+    try:
+        sealed = len(fds) == 1 and fcntl.fcntl(fds[0], _F_GET_SEALS) & _SEALS == _SEALS
+        if not sealed or not 0 < message.size <= min(_MOST, os.fstat(fds[0]).st_size):
+            raise InputError(f"a list of engines of {message.size} bytes is not in sealed memory of that size")
+        text = os.pread(fds[0], message.size, 0)
+    except OSError as error:
+        raise InputError(f"the list of engines cannot be read: {error}") from error
+    try:
+        return msgspec.json.decode(text)
+    except msgspec.MsgspecError as error:
+        raise InputError(f"the list of engines is not JSON: {error}") from error
+
+
+def receive(sock: socket.socket, flags: int = 0) -> tuple[bytes, list[int]]:
+    """The next packet, and the descriptors beside it, which are the caller's to close.
+
+    Raises:
+        OSError: there is none.
+    """
+    space = socket.CMSG_SPACE(array.array("i").itemsize * _DESCRIPTORS)
+    packet, ancillary, _, _ = sock.recvmsg(MAX_PACKET, space, flags | socket.MSG_CMSG_CLOEXEC)
+    fds = array.array("i")
+    for level, kind, data in ancillary:
+        if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
+            fds.frombytes(data[: len(data) - len(data) % fds.itemsize])
+    return packet, fds.tolist()
+
+
+_DESCRIPTORS: Final = 3
+"""Beside a packet at most."""

@@ -62,15 +62,20 @@ class Crew:
             device: for ``CUDA_VISIBLE_DEVICES``; "" leaves that as it is.
 
         Raises:
-            OSError: it could not be started.
+            OSError: it could not be started, or not be watched; then it is ended again.
         """
         ours, theirs = orders.pair()
         ours.settimeout(0)
         child = Child(self._module, ours, theirs, {"CUDA_VISIBLE_DEVICES": device} if device else None, self._nursery)
         self._children[worker] = child
-        for fd in (child.socket.fileno(), child.pidfd):
-            self._by_fd[fd] = worker
-            self._epoll.register(fd, select.EPOLLIN)
+        try:
+            for fd in (child.socket.fileno(), child.pidfd):
+                self._epoll.register(fd, select.EPOLLIN)
+                self._by_fd[fd] = worker
+        except OSError:
+            self.kill(worker, "it could not be watched")
+            self.bury(worker)
+            raise
         log.info("worker %d starts: pid %d", worker, child.pid)
 
     def send(self, worker: int, order: orders.FromSupervisor, fd: int | None = None) -> bool:

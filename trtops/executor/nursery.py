@@ -13,8 +13,10 @@ import contextlib
 import ctypes
 import gc
 import importlib
+import logging
 import os
 import random
+import select
 import signal
 import socket
 import sys
@@ -30,7 +32,11 @@ from trtops.executor.process import bind_to_parent, die_with
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+log = logging.getLogger(__name__)
+
 _PACKET: Final = 1 << 16
+_PATIENCE: Final = 5.0
+"""Seconds that its end may take, and again after it was killed."""
 _MOST: Final = 8
 """Descriptors that a process is given at most."""
 _SET_NAME: Final = 15
@@ -91,6 +97,7 @@ class Nursery:
         self.pid = pid
         self._socket = ours
         self._lock = threading.Lock()
+        self._buried = False
 
     def __repr__(self) -> str:
         """Show the process."""
@@ -134,10 +141,34 @@ class Nursery:
         return answer.number
 
     def close(self) -> None:
-        """End it, and with it all that it forked and that still runs. Idempotent."""
+        """End it, and with it all that it forked and that still runs. Waits 10 seconds at most. Idempotent."""
         self._socket.close()
-        with contextlib.suppress(ChildProcessError):
+        if self._buried:
+            return  # the number could be another process's by now
+        self._buried = True
+        with contextlib.suppress(ChildProcessError, ProcessLookupError):
+            if not _ends(self.pid, _PATIENCE):
+                log.warning("the nursery of processes, pid %d, does not end: it is killed", self.pid)
+                os.kill(self.pid, signal.SIGKILL)
+                if not _ends(self.pid, _PATIENCE):  # in a driver's uninterruptible sleep
+                    log.error("the nursery of processes, pid %d, cannot be ended: it is left behind", self.pid)
+                    return
             os.waitpid(self.pid, 0)
+
+
+def _ends(pid: int, seconds: float) -> bool:
+    """Whether a process ends within this time.
+
+    Raises:
+        ProcessLookupError: there is no such process: somebody else buried it.
+    """
+    pidfd = os.pidfd_open(pid)
+    try:
+        poller = select.poll()
+        poller.register(pidfd, select.POLLIN)
+        return bool(poller.poll(seconds * 1e3))
+    finally:
+        os.close(pidfd)
 
 
 def _tend(end: socket.socket) -> NoReturn:

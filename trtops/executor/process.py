@@ -77,7 +77,7 @@ class Child:
         try:
             with theirs:
                 self.pid = self._fork(nursery, module, theirs, environment) or self._start(module, theirs, environment)
-            self.pidfd = os.pidfd_open(self.pid)
+            self.pidfd = self._watched()
         except OSError:
             ours.close()
             raise
@@ -107,6 +107,17 @@ class Child:
             env={**os.environ, **(environment or {})},
         )
         return self._process.pid
+
+    def _watched(self) -> int:
+        try:
+            return os.pidfd_open(self.pid)
+        except OSError:  # no descriptor is left: nobody would ever learn of its end
+            os.kill(self.pid, signal.SIGKILL)  # still its own number: nobody has buried it
+            if self._process is not None:
+                self._process.wait()
+            else:
+                self._bury()
+            raise
 
     def kill(self) -> None:
         """SIGKILL: it may hang, or hold a device. Nothing happens if it has ended."""

@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from trtops.workflow.workspace import Workspace
 
 PROVENANCE = "provenance"
-"""Kind of the store's records that say, signed, who built an artifact: plan key -> DSSE envelope."""
+"""Kind of the store's records that say, signed, who built an artifact, as DSSE envelopes: plan key -> the last build's,
+whichever engine it was for; plan key and engine -> that engine's own."""
 
 
 @dataclass(frozen=True)
@@ -102,7 +103,7 @@ def _build(workspace: Workspace, checked: Checked, target: Target, *, rebuild: b
         workspace.progress(f"build {target.id}", step.phase, step.done, step.total)
 
     limits = Limits(deadline_s=settings.build_timeout, memory_bytes=settings.build_memory or None)
-    kept = None if rebuild else _kept_provenance(workspace, wanted)
+    vouched = {} if rebuild else _vouched(workspace, checked.spec.name, wanted)
 
     def run(*, rebuild: bool) -> Built:
         return build_engine(
@@ -117,12 +118,13 @@ def _build(workspace: Workspace, checked: Checked, target: Target, *, rebuild: b
         )
 
     # Loading an engine runs its code: a cached one that no builder key vouches for is built again.
-    built = run(rebuild=rebuild or kept is None)
-    if built.cached and (kept is None or kept[0].artifact != built.sidecar.artifact):
+    built = run(rebuild=rebuild or not vouched)
+    if built.cached and built.sidecar.artifact not in vouched:
         built = run(rebuild=True)
     if not built.cached:
         workspace.progress(f"build {target.id}", "built", 1, 1)
-    if kept is None or not built.cached:
+    kept = vouched.get(built.sidecar.artifact) if built.cached else None
+    if kept is None or kept[0].engine != checked.spec.name:  # the same bytes serve engines that are built alike
         kept = _vouch(workspace, checked, wanted, built)
     return TargetBuild(target, status, built, *kept)
 
@@ -204,32 +206,45 @@ def _samples_digest(checked: Checked) -> Digest | None:
     return load_samples(source.uri, base=checked.folder, inputs=inputs, count=source.count).digest
 
 
-def kept(workspace: Workspace, wanted: BuildPlan) -> Digest | None:
+def kept(workspace: Workspace, engine: str, wanted: BuildPlan) -> Digest | None:
     """The artifact that the store has for a build plan, if a builder key vouches for it and its bytes are there.
 
     Raises:
         StorageError: the store cannot be read.
     """
-    found = _kept_provenance(workspace, wanted)
-    return found[0].artifact if found is not None and workspace.store.has(found[0].artifact) else None
+    vouched = _vouched(workspace, engine, wanted)
+    return next((artifact for artifact in vouched if workspace.store.has(artifact)), None)
 
 
-def _kept_provenance(workspace: Workspace, wanted: BuildPlan) -> tuple[Provenance, bytes] | None:
+def _vouched(workspace: Workspace, engine: str, wanted: BuildPlan) -> dict[Digest, tuple[Provenance, bytes]]:
+    """Artifacts of a build plan that a builder key vouches for, with its word for this engine if there is one.
+
+    The bytes depend on the plan alone, so those that were built for another engine may be taken; a service takes a
+    builder's word for no other engine than its own, so that one is given anew.
+    """
     from trtops.release.documents import Provenance
     from trtops.release.envelope import verify
 
-    body = workspace.store.record(PROVENANCE, str(wanted.key))
-    if body is None:
-        return None
-    try:
-        signed = verify(body, Provenance, workspace.keys.root(), where=f"record {PROVENANCE} {wanted.key.short}")
-    except TrustError:
-        return None
-    return (signed.value, body) if signed.value.plan == wanted.key else None
+    found: dict[Digest, tuple[Provenance, bytes]] = {}
+    for key in (_of_engine(wanted, engine), str(wanted.key)):
+        body = workspace.store.record(PROVENANCE, key)
+        if body is None:
+            continue
+        try:
+            signed = verify(body, Provenance, workspace.keys.root(), where=f"record {PROVENANCE} {wanted.key.short}")
+        except TrustError:
+            continue
+        if signed.value.plan == wanted.key:
+            found.setdefault(signed.value.artifact, (signed.value, body))
+    return found
+
+
+def _of_engine(wanted: BuildPlan, engine: str) -> str:
+    return f"{wanted.key}.{engine}"
 
 
 def _vouch(workspace: Workspace, checked: Checked, wanted: BuildPlan, built: Built) -> tuple[Provenance, bytes]:
-    """Sign what was just built, and keep the statement beside it."""
+    """Sign what was built for this engine, and keep the statement beside it."""
     import trtops
     from trtops.release.assemble import provenance_of
     from trtops.release.envelope import sign
@@ -244,5 +259,7 @@ def _vouch(workspace: Workspace, checked: Checked, wanted: BuildPlan, built: Bui
         trtops=trtops.__version__,
     )
     envelope = sign(provenance, [signer])
-    workspace.store.keep(PROVENANCE, str(wanted.key), envelope)
+    workspace.store.keep(PROVENANCE, _of_engine(wanted, checked.spec.name), envelope)
+    if not built.cached:
+        workspace.store.keep(PROVENANCE, str(wanted.key), envelope)
     return provenance, envelope

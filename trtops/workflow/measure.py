@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 _T = TypeVar("_T")
 
 EVIDENCE = "evidence"
-"""Kind of the store's records: plan key -> evidence."""
+"""Kind of the store's records: plan key and engine -> evidence; plan key alone in stores of version 0.1."""
 
 DEVICE_TIMES = "device-times"
 """Kind of the store's records: artifact -> where an execution's time goes (:class:`DeviceTimeline`)."""
@@ -90,16 +90,23 @@ def measure(workspace: Workspace, checked: Checked, build: TargetBuild, want: Wa
     return run.measured(want)
 
 
-def kept_evidence(workspace: Workspace, sidecar: Sidecar) -> Evidence | None:
-    """What was found of an artifact before; None if nothing was.
+def kept_evidence(workspace: Workspace, engine: str, sidecar: Sidecar) -> Evidence | None:
+    """What was found of an engine's artifact before; None if nothing was.
 
     Raises:
         IntegrityError: the record is damaged.
     """
     from trtops.evidence import evidence_from_bytes
 
-    body = workspace.store.record(EVIDENCE, str(sidecar.plan))
+    body = workspace.store.record(EVIDENCE, _evidence_key(engine, sidecar))
+    if body is None:
+        body = workspace.store.record(EVIDENCE, str(sidecar.plan))
     return evidence_from_bytes(body, where=f"record {EVIDENCE} {sidecar.plan.short}") if body else None
+
+
+def _evidence_key(engine: str, sidecar: Sidecar) -> str:
+    """Engines that are built alike share an artifact; each is measured with its own samples, by its own settings."""
+    return f"{sidecar.plan}.{engine}"
 
 
 def _samples(checked: Checked, sidecar: Sidecar) -> Samples:
@@ -150,7 +157,7 @@ class _Run:
         import trtops
         from trtops.evidence import assemble, carried, rebind
 
-        old = None if want.fresh else kept_evidence(self.workspace, self.sidecar)
+        old = None if want.fresh else kept_evidence(self.workspace, self.spec.name, self.sidecar)
         parts = carried(
             old, self.spec, self.sidecar, self.device, samples=self.samples.digest, backend_version=self.version
         )
@@ -182,7 +189,7 @@ class _Run:
             created=self.workspace.now(),
             trtops=trtops.__version__,
         )
-        self.workspace.store.keep(EVIDENCE, str(self.sidecar.plan), evidence.canonical_bytes())
+        self.workspace.store.keep(EVIDENCE, _evidence_key(self.spec.name, self.sidecar), evidence.canonical_bytes())
         return Measured(evidence, parts.accuracy is not None, parts.benchmark is not None, took[0], took[1], times)
 
     @property

@@ -361,6 +361,6 @@ def _target(workspace: Workspace, checked: Checked, target: Target, runners: Run
     if reason is not None or checked.model is None:
         return TargetPlan(target=target.id, build="elsewhere", reason=reason or "its source is denied", runner=runner)
     wanted = plan_of(checked, target, adapter, status)
-    artifact: Digest | None = kept(workspace, wanted) if _trusts(workspace) else None
+    artifact: Digest | None = kept(workspace, checked.spec.name, wanted) if _trusts(workspace) else None
     build: Build = "build" if artifact is None else "reuse"
     return TargetPlan(target=target.id, build=build, key=wanted.key, artifact=artifact, runner=runner)

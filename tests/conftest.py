@@ -1,4 +1,4 @@
-"""Servers that several folders of tests share, started once a session."""
+"""What all tests share: how patient Hypothesis is, and servers that are started once a session."""
 
 from __future__ import annotations
 
@@ -7,11 +7,16 @@ import shutil
 from typing import TYPE_CHECKING
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from tests.support.nacos_server import NacosServer, free_base, memory_folder, why_not
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+# A machine that is busy makes an example slow, never wrong. The rest stays as it is in CI, or outside of it.
+settings.register_profile("patient", settings(deadline=None, suppress_health_check=[HealthCheck.too_slow]))
+settings.load_profile("patient")
 
 
 @pytest.fixture(scope="session")

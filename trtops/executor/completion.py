@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from trtops.errors import TrtopsError
     from trtops.executor.engine import Engine
     from trtops.executor.observer import Observer
+    from trtops.executor.padding import Pads
     from trtops.executor.port import EngineInfo
     from trtops.executor.state import Launch, Ticket
     from trtops.executor.worker import Ran
@@ -65,22 +66,28 @@ class BatchAnswer:
 
     def deliver(self) -> None:
         """Answer each request with its part."""
-        launch, info, pads = self.launch, self.engine.info, self.engine.interface.pads
+        launch, ran, pads = self.launch, self.ran, self.engine.interface.pads
+        generation, rows, at, compute_us = self.engine.info.generation, launch.rows, launch.at, ran.compute_s * 1e6
+        apart = bool(ran.alone) or ran.whole or ran.error is not None or pads is not None
+        outputs = list(ran.outputs.items())
         for ticket in self.tickets:
-            ran = self.ran.alone.get(id(ticket), self.ran)
-            outcome = Outcome(
-                generation=info.generation,
-                batch=launch.rows,
-                queue_us=(launch.at - ticket.enqueued) * 1e6,
-                compute_us=ran.compute_s * 1e6,
-            )
-            if ran.error is not None:
-                outcome.error = ran.error
+            waited = (at - ticket.enqueued) * 1e6
+            if apart:
+                outcome = self._outcome(ticket, pads, waited)
             else:
-                outcome.outputs = scatter(ran.outputs, ticket, pads, whole=ran.whole)
+                start = ticket.offset
+                stop = start + ticket.rows
+                part = {name: array[start:stop] for name, array in outputs}
+                outcome = Outcome(part, None, generation, rows, waited, compute_us)
             answer_one(ticket, outcome)
             ticket.payload = None  # the planner's queues may hold the ticket a while; the arrays need not live on
         self._report()
+
+    def _outcome(self, ticket: Ticket, pads: Pads | None, waited: float) -> Outcome:
+        """Of a request that failed, ran alone, or whose sizes were filled up."""
+        ran = self.ran.alone.get(id(ticket), self.ran)
+        outputs = scatter(ran.outputs, ticket, pads, whole=ran.whole) if ran.error is None else {}
+        return Outcome(outputs, ran.error, self.engine.info.generation, self.launch.rows, waited, ran.compute_s * 1e6)
 
     def _report(self) -> None:
         launch, info = self.launch, self.engine.info
@@ -93,7 +100,7 @@ class BatchAnswer:
                     rows=launch.rows,
                     reason=launch.reason,
                     ok=self.ran.clean,
-                    queue_s=tuple(launch.at - ticket.enqueued for ticket in launch.tickets),
+                    queue_s=tuple([launch.at - ticket.enqueued for ticket in launch.tickets]),
                     gather_s=self.ran.gather_s,
                     compute_s=self.ran.compute_s,
                     depth=self.depth,
@@ -154,7 +161,7 @@ class Clerk:
         self._clock = clock
         self._tick = tick
         self._inbox: SimpleQueue[Work | None] = SimpleQueue()
-        self._armed = math.inf
+        self._armed = self._rings = math.inf
         self._stopping = False
         self._telling = threading.Lock()
         self._put = self._told = 0
@@ -187,9 +194,8 @@ class Clerk:
 
     def arm(self, until: float) -> None:
         """Ring at ``until`` (under the executor's lock). Wakes the thread only if it would oversleep."""
-        earlier = until < self._armed
         self._armed = until
-        if earlier:
+        if until < self._rings:
             self._inbox.put(None)
 
     def stop(self, timeout: float) -> bool:
@@ -205,7 +211,10 @@ class Clerk:
 
     def _loop(self) -> None:
         while True:
-            wait = self._armed - self._clock()
+            self._rings = armed = self._armed
+            if self._armed < armed:
+                continue  # armed meanwhile, by who saw it sleep for less
+            wait = armed - self._clock()
             if wait <= 0:
                 self._tick()
             try:

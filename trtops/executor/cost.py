@@ -26,9 +26,11 @@ class Cost:
         samples: batches that were seen.
         slope: seconds a row. ``base``: seconds a batch. Both are 0 or above.
         ceiling: ``base`` and three mean absolute deviations; :meth:`bound` is ``slope * rows + ceiling``.
+        lately: seconds of the longest batch of late, which counts half as much with each one that comes after it;
+            infinity until one was seen.
     """
 
-    __slots__ = ("_n", "_nn", "_nt", "_spread", "_t", "_w", "base", "ceiling", "samples", "slope")
+    __slots__ = ("_n", "_nn", "_nt", "_spread", "_t", "_w", "base", "ceiling", "lately", "samples", "slope")
 
     def __init__(self) -> None:
         """Know nothing: every estimate is 0 until a batch was seen."""
@@ -36,6 +38,7 @@ class Cost:
         self._w = self._n = self._t = self._nn = self._nt = 0.0
         self._spread = 0.0
         self.slope = self.base = self.ceiling = 0.0
+        self.lately = math.inf
 
     def __repr__(self) -> str:
         """Show the line."""
@@ -52,6 +55,7 @@ class Cost:
         ):
             # A first batch of another size says nothing of the spread: there was no line to miss.
             self._spread = self._spread * _KEEP + abs(seconds - self.slope * rows - self.base) * (1 - _KEEP)
+        self.lately = max(seconds, self.lately / 2) if self.samples else seconds
         self.samples += 1
         self._w = weight = weight * _KEEP + 1.0
         self._n = n = n * _KEEP + rows

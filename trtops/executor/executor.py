@@ -4,6 +4,7 @@ Every decision is the planner's; this module calls it under one lock and does ou
 
 - callers submit: their thread offers the request to the planner and, if a lane is free, plans;
 - a caller that offers several requests first and then starts them may run a batch itself instead of waiting for more;
+- so may one that has a moment to spare, such as an event loop's, where batches take no longer of late;
 - a lane that ends a batch plans the next one itself, so the device waits for nobody; with none to run, it answers;
 - the completion thread answers else, and plans when time alone brings something (a delay, a deadline).
 """
@@ -31,7 +32,7 @@ from trtops.executor.completion import BatchAnswer, Clerk, Failure, Note, tell
 from trtops.executor.engine import EngineStatus, Order, close_session, open_engine
 from trtops.executor.memory import Budget
 from trtops.executor.observer import Silent
-from trtops.executor.refusals import CLOSED, cancelled, displaced, full, late, unavailable
+from trtops.executor.refusals import CLOSED, absent, cancelled, displaced, full, late, unavailable
 from trtops.executor.state import RUNNING, Expire, Launch, State, Ticket, Wait
 from trtops.executor.worker import Lane
 from trtops.spec.engine import Execution
@@ -128,21 +129,18 @@ class Executor:
             Overloaded: the queue is full.
             Unavailable: the engine failed and could not be reloaded, or the executor is closing.
         """
-        if request.priority < 0:
-            raise InputError(f"priority {request.priority} is below 0, the most urgent", where=f"engine {engine}")
+        priority = request.priority
+        if priority < 0:
+            raise InputError(f"priority {priority} is below 0, the most urgent", where=f"engine {engine}")
         while True:
             loaded = self._routes.get(engine)
             if loaded is None:
-                raise self._no_engine(engine)
-            shape = loaded.interface.check(request)
-            queue = loaded.queue
-            ticket = Ticket(
-                request.rows if loaded.interface.batchable else 1,
-                min(request.priority, queue.policy.priorities - 1),
-                request.deadline,
-                (request, done),
-                request.client,
-            )
+                raise absent(engine, self._routes, closing=self._closing.is_set())
+            interface, queue = loaded.interface, loaded.queue
+            shape = interface.check(request)
+            rows = request.rows if interface.batchable else 1
+            level = min(priority, queue.policy.priorities - 1) if priority else 0
+            ticket = Ticket(rows, level, request.deadline, (request, done), request.client)
             with self._lock:
                 if queue.draining:
                     continue  # it was swapped out or unloaded meanwhile: look again
@@ -161,7 +159,7 @@ class Executor:
             raise full(queue, engine, depth)
         return partial(self._cancel, loaded, ticket)
 
-    def start(self, *, relief: Relief | None = None) -> None:
+    def start(self, *, relief: Relief | None = None, spare: float = 0.0) -> None:
         """Start what was offered.
 
         Args:
@@ -169,17 +167,20 @@ class Executor:
                 lane's thread, and with an idle lane the completion thread's. This is asked before, and told when the
                 device has the batch, so that another thread waits meanwhile. Where it says no, and where it is None,
                 the lane's thread runs the batch.
+            spare: without relief, seconds: this thread runs batches of an engine that takes no longer for one of late.
         """
         with self._lock:
             actions = planner.plan(self._state, self._clock())
             first, mine = (actions[0] if actions else None), None
-            if relief is not None and isinstance(first, Launch) and relief(first.engine.cost.expected(first.rows)):
-                mine = first
-                del actions[0]
-                self._on_lane[mine.lane] = mine
+            if isinstance(first, Launch):
+                cost = first.engine.cost
+                if cost.lately <= spare if relief is None else relief(cost.expected(first.rows)):
+                    mine = first
+                    del actions[0]
+                    self._on_lane[mine.lane] = mine
             self._do(actions)
-        if mine is not None and relief is not None:
-            self._lanes[mine.lane].run_here(mine, relief.begun)
+        if mine is not None:
+            self._lanes[mine.lane].run_here(mine, relief, spare)
 
     def _displace(self, engine: Engine, rejected: Reject) -> None:
         """Tell a request that it had to leave a full queue, for a client that has less in it."""
@@ -194,12 +195,6 @@ class Executor:
             until = planner.next_time(self._state)
             if until < self._clerk.armed:
                 self._clerk.arm(until)
-
-    def _no_engine(self, name: str) -> TrtopsError:
-        if self._closing.is_set():
-            return Unavailable("the executor is closing", fix="send the request to another server")
-        known = ", ".join(sorted(self._routes)) or "none"
-        return InputError(f"no engine {name!r} is loaded", fix=f"loaded engines: {known}")
 
     def _cancel(self, engine: Engine, ticket: Ticket) -> None:
         with self._lock:
@@ -268,8 +263,11 @@ class Executor:
 
     # -- batches -------------------------------------------------------------------------------------------------------
 
-    def _finished(self, launch: Launch, ran: Ran) -> tuple[Launch | None, Work | None]:
-        """A lane ended a batch: decide who is answered, what this lane runs next, and whether it answers itself."""
+    def _finished(self, launch: Launch, ran: Ran, *, here: bool) -> tuple[Launch | None, Work | None]:
+        """A lane ended a batch: decide who is answered, what this lane runs next, and whether it answers itself.
+
+        ``here``: a thread runs it that has the time to answer even if more is to be run.
+        """
         engine: Engine = launch.engine.owner
         with self._lock:
             self._on_lane.pop(launch.lane, None)
@@ -281,7 +279,7 @@ class Executor:
             for action in overdue:
                 self._expire(action)
             mine = self._following(launch.lane, now)
-            claimed = mine is None and self._clerk.claim()
+            claimed = (here or mine is None) and self._clerk.claim()
             if not claimed:
                 self._clerk.put(work)
             if self._draining:
@@ -467,7 +465,7 @@ class Executor:
                 self._publish()
                 self._retire(engine)
         if engine is None:
-            raise self._no_engine(name)
+            raise absent(name, self._routes, closing=self._closing.is_set())
 
     def close(self, *, drain: float) -> None:
         """Stop: new requests are refused; those that came get ``drain`` seconds to finish, then an error. Idempotent.

@@ -96,6 +96,8 @@ class Interface:
             Pads(engine, padding, self.bounds, self.outputs, batchable=self.batchable) if padding is not None else None
         )
         self._one_shape = all(bound.fixed is not None for bound in self.bounds)
+        fixed = [(bound.name, bound.fixed, bound.dtype) for bound in self.bounds if bound.fixed is not None]
+        self._plain = tuple(fixed) if self._one_shape and self.batchable else ()
 
     def __repr__(self) -> str:
         """Show what it takes."""
@@ -105,6 +107,7 @@ class Interface:
     def alone(self) -> None:
         """Run each request alone: the engine's outputs turned out not to be split by rows."""
         self.batchable = False
+        self._plain = ()
         self.pads = None
 
     def check(self, request: Request) -> Hashable:
@@ -113,6 +116,18 @@ class Interface:
         Raises:
             InputError: a tensor is missing, unknown, or of another type or shape. Blame the client.
         """
+        inputs = request.inputs
+        if len(inputs) == len(self._plain) and 0 < request.rows <= self.max_rows:
+            rows = request.rows
+            for name, fixed, dtype in self._plain:
+                array = inputs.get(name)
+                if array is None or array.shape != (rows, *fixed) or array.dtype != dtype:
+                    break
+            else:
+                return ()
+        return self._check(request)
+
+    def _check(self, request: Request) -> Hashable:
         inputs = request.inputs
         if inputs.keys() != self._names:
             self._refuse_names(inputs)

@@ -5,15 +5,24 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Final
 
-from trtops.errors import Cancelled, DeadlineExceeded, Overloaded, TrtopsError, Unavailable
+from trtops.errors import Cancelled, DeadlineExceeded, InputError, Overloaded, TrtopsError, Unavailable
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from trtops.executor.state import EngineQueue, Ticket
 
 _RETRY: Final = (0.01, 30.0)
 """Bounds in seconds of the hint that a refused client gets."""
 
 CLOSED = "the executor closed before this request was served"
+
+
+def absent(name: str, known: Iterable[str], *, closing: bool) -> TrtopsError:
+    """No engine of this name serves; ``known`` do."""
+    if closing:
+        return Unavailable("the executor is closing", fix="send the request to another server")
+    return InputError(f"no engine {name!r} is loaded", fix=f"loaded engines: {', '.join(sorted(known)) or 'none'}")
 
 
 def cancelled(ticket: Ticket) -> TrtopsError:

@@ -66,21 +66,19 @@ class Staging:
             return {bound.name: np.asarray(inputs[bound.name], order="C")[...] for bound in interface.bounds}
         whole = max(rows, interface.min_rows)
         return {
-            bound.name: self._gather_input(bound, [request[bound.name] for request in requests], tickets, rows, whole)
+            bound.name: self._gather_input(bound, [request[bound.name] for request in requests], rows, whole)
             for bound in interface.bounds
         }
 
     def _gather_input(
-        self, bound: Bound, parts: list[NDArray[np.generic]], tickets: Sequence[Ticket], rows: int, whole: int
+        self, bound: Bound, parts: list[NDArray[np.generic]], rows: int, whole: int
     ) -> NDArray[np.generic]:
         buffer = self._view(bound, parts[0].shape[1:])
         if buffer is None:
             if whole > rows:
                 parts.append(np.zeros((whole - rows, *parts[0].shape[1:]), bound.dtype))
             return np.concatenate(parts, dtype=bound.dtype)[...]
-        for ticket, part in zip(tickets, parts, strict=False):
-            start = ticket.offset
-            buffer[start : start + part.shape[0]] = part
+        np.concatenate(parts, out=buffer[:rows])  # in the order of the batch, row after row
         if whole > rows:
             buffer[rows:whole] = 0
         return buffer[:whole]

@@ -7,14 +7,15 @@ from __future__ import annotations
 
 import math
 from collections import deque
+from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
+
+import msgspec
 
 from trtops.executor.cost import Cost
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable
-
     from trtops.spec.engine import Batching
 
 NEW: Final = 0
@@ -85,7 +86,7 @@ class Policy:
         return 0.05
 
 
-class Ticket:
+class Ticket(msgspec.Struct, eq=False):
     """A request in the planner.
 
     Attributes:
@@ -100,28 +101,16 @@ class Ticket:
         offset: its first row in the batch that it runs in; there from its launch on.
     """
 
-    __slots__ = ("bucket", "client", "deadline", "enqueued", "late", "offset", "payload", "phase", "priority", "rows")
-
-    bucket: Bucket
-    enqueued: float
-    offset: int
-
-    def __init__(
-        self,
-        rows: int = 1,
-        priority: int = 0,
-        deadline: float | None = None,
-        payload: Any = None,  # noqa: ANN401 - the executor's own
-        client: Hashable = "",
-    ) -> None:
-        """Make a ticket that is in no queue yet."""
-        self.rows = rows
-        self.priority = priority
-        self.deadline = deadline
-        self.payload = payload
-        self.client = client
-        self.phase = NEW
-        self.late = False
+    rows: int = 1
+    priority: int = 0
+    deadline: float | None = None
+    payload: Any = None
+    client: Hashable = ""
+    phase: int = NEW
+    late: bool = False
+    bucket: Bucket = None  # type: ignore[assignment]  # there from its offer on
+    enqueued: float = 0.0
+    offset: int = 0
 
     def __repr__(self) -> str:
         """Show where it is."""

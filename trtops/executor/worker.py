@@ -12,7 +12,7 @@ import os
 import threading
 from dataclasses import dataclass, field
 from queue import SimpleQueue
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Final, Protocol, cast
 
 from trtops.errors import Retryable, TrtopsError
 from trtops.executor.ranges import nothing, ranges
@@ -27,10 +27,14 @@ if TYPE_CHECKING:
     from trtops.backend.port import Gathers
     from trtops.executor.completion import Work
     from trtops.executor.engine import Engine
+    from trtops.executor.port import Relief
     from trtops.executor.ranges import Named
     from trtops.executor.state import Launch, Ticket
 
 log = logging.getLogger(__name__)
+
+_IN_A_ROW: Final = 16
+"""Batches that another thread runs one after the other: it has something else to do."""
 
 
 @dataclass(slots=True)
@@ -146,6 +150,16 @@ def _run_once(
     return ran
 
 
+class Finished(Protocol):
+    """Is told of each batch that ended."""
+
+    def __call__(self, launch: Launch, ran: Ran, *, here: bool) -> tuple[Launch | None, Work | None]:
+        """Returns the next batch of this lane, if there is one already, and what this thread has to tell, if anything.
+
+        ``here``: the thread is not the lane's own.
+        """
+
+
 class Lane:
     """Runs the batches of one lane, by a thread of its own or by one that offers itself."""
 
@@ -153,7 +167,7 @@ class Lane:
         self,
         number: int,
         clock: Callable[[], float],
-        finished: Callable[[Launch, Ran], tuple[Launch | None, Work | None]],
+        finished: Finished,
         tell: Callable[[Work], None],
     ) -> None:
         """Start the thread.
@@ -178,12 +192,19 @@ class Lane:
         """Hand over a batch. The planner hands one to a free lane only."""
         self._inbox.put(launch)
 
-    def run_here(self, launch: Launch, begun: Callable[[], None]) -> None:
-        """Run a batch in the caller's thread. What follows on this lane is its own thread's.
+    def run_here(self, launch: Launch, relief: Relief | None, spare: float) -> None:
+        """Run a batch in the caller's thread. What follows on this lane is its own thread's, unless it is short.
 
-        ``begun`` is called when the thread begins to wait for the device.
+        Args:
+            launch: the batch.
+            relief: is told when the thread begins to wait for the device; None: nobody is.
+            spare: without relief, seconds that a batch may have taken of late for the next one to be run here, too.
         """
-        following = self._run(launch, begun)
+        following = self._run(launch, _nobody if relief is None else relief.begun, here=True)
+        left = _IN_A_ROW if relief is None else 0
+        while following is not None and left and following.engine.cost.lately <= spare:
+            following = self._run(following, here=True)
+            left -= 1
         if following is not None:
             self.put(following)
 
@@ -203,11 +224,11 @@ class Lane:
             while following is not None:
                 following = self._run(following)
 
-    def _run(self, launch: Launch, begun: Callable[[], None] = _nobody) -> Launch | None:
+    def _run(self, launch: Launch, begun: Callable[[], None] = _nobody, *, here: bool = False) -> Launch | None:
         tickets, rows = launch.tickets, launch.rows
         with self._named(launch.engine.name):
             ran = run_batch(launch.engine.owner, self.number, tickets, rows, self._clock, self._named, begun)
-        following, work = self._finished(launch, ran)
+        following, work = self._finished(launch, ran, here=here)
         if work is not None:
             self._tell(work)
         return following

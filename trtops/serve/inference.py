@@ -12,6 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from trtops.errors import InputError, TrtopsError, Unavailable
+from trtops.executor.port import Offers
 from trtops.serve.faults import Fault, UnknownModel, fault_of
 from trtops.serve.measure import STABLE
 from trtops.serve.oip import Codec
@@ -29,6 +30,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+_SPARE = 1e-4
+"""Seconds of a batch up to which the event loop runs it itself: about as long as it takes to have another thread do so.
+What takes longer is worth it, since the event loop reads on meanwhile."""
 _MAX_DIGITS = 20
 _MAX_KEY = 1024
 
@@ -113,7 +117,7 @@ class Catalogue:
             UnknownModel: not served here; says what is.
             Unavailable: it belongs here and does not serve now.
         """
-        codecs = self.codecs()
+        codecs = self._codecs if self._engines.engines() is self._seen else self.codecs()
         codec = codecs.get(name)
         if codec is None:
             reason = self._absent(name)
@@ -161,6 +165,10 @@ class Inference:
         self._tracer = tracer
         self._finished: deque[tuple[Caller, Outcome]] = deque()
         self._woken = False
+        self._offers = engines if isinstance(engines, Offers) else None
+        self._submit = engines.offer if isinstance(engines, Offers) else engines.submit
+        self._soon = loop.call_soon
+        self._starting = False
 
     def infer(self, exchange: Exchange, name: str, version: str | None) -> None:
         """Take an HTTP request; it is answered now if it is wrong, else when the executor is done."""
@@ -190,13 +198,26 @@ class Inference:
         meter.in_flight += 1
         try:
             decoded = decode(codec, caller, self._clock())
+            request = decoded.request
             key = caller.header(b"x-routing-key")
-            if key is not None and not decoded.request.key:
-                decoded.request.key = key[:_MAX_KEY].decode("utf-8", "replace")
+            if key is not None and not request.key:
+                request.key = key[:_MAX_KEY].decode("utf-8", "replace")
             caller.context = codec, meter, decoded
-            caller.cancel = self._engines.submit(name, decoded.request, partial(self._done, caller))
+            caller.cancel = self._submit(name, request, partial(self._done, caller))
         except Exception as error:  # noqa: BLE001 - whatever it is, the client gets an answer and the count is right
             self._fail(caller, codec.info.name, meter, error)
+            return
+        if self._offers is not None and not self._starting:
+            self._starting = True
+            self._soon(self._start)
+
+    def _start(self) -> None:
+        """Start all that the event loop read at once. What takes no time is run, and answered, here."""
+        self._starting = False
+        if self._offers is not None:
+            self._woken = True
+            self._offers.start(spare=_SPARE)
+            self._deliver()
 
     def _done(self, caller: Caller, outcome: Outcome) -> None:
         """Called by the executor's thread, or by the event loop's if answers come there."""
@@ -220,7 +241,9 @@ class Inference:
                 self._fail(caller, codec.info.name, meter, outcome.error, outcome)
                 continue
             try:
-                caller.give(self._of_generation(codec, outcome), decoded, outcome)
+                if outcome.generation != codec.generation:
+                    codec = self._of_generation(codec, outcome)
+                caller.give(codec, decoded, outcome)
             except Exception as error:  # noqa: BLE001 - the rest of the batch has to be answered
                 self._fail(caller, codec.info.name, meter, error, outcome)
                 continue
@@ -231,11 +254,8 @@ class Inference:
 
     def _of_generation(self, codec: Codec, outcome: Outcome) -> Codec:
         """The codec of the generation that answered: the engine may have been swapped since the request was read."""
-        if outcome.generation != codec.info.generation:
-            current = self._catalogue.codecs().get(codec.info.name)
-            if current is not None and current.info.generation == outcome.generation:
-                return current
-        return codec
+        current = self._catalogue.codecs().get(codec.info.name)
+        return current if current is not None and current.generation == outcome.generation else codec
 
     def _fail(
         self, caller: Caller, engine: str, meter: EngineMeter, error: Exception, outcome: Outcome | None = None

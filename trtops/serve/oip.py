@@ -17,7 +17,7 @@ import numpy as np
 from trtops.errors import InputError, Retryable, TrtopsError
 from trtops.executor.port import Request
 from trtops.serve import elements
-from trtops.serve.quick import Quick, rows_of
+from trtops.serve.quick import Quick
 from trtops.serve.regions import Regions
 
 if TYPE_CHECKING:
@@ -115,8 +115,7 @@ class _Plan:
     size: int
 
 
-@dataclass(slots=True)
-class Decoded:
+class Decoded(msgspec.Struct, eq=False):
     """A request as the executor takes it, and what its answer needs."""
 
     request: Request
@@ -124,8 +123,7 @@ class Decoded:
     wanted: tuple[Wanted, ...]
 
 
-@dataclass(slots=True)
-class Answer:
+class Answer(msgspec.Struct, eq=False):
     """A body in parts. ``json_bytes`` is the length of the JSON part where binary data follows, else None."""
 
     parts: list[bytes]
@@ -194,6 +192,7 @@ class Codec:
             regions: shared memory that tensors may be in.
         """
         self.info = info
+        self.generation = info.generation
         self.regions = regions or Regions()
         self._inputs = {tensor.name: tensor for tensor in info.inputs}
         self._outputs = {tensor.name: tensor for tensor in info.outputs}
@@ -206,7 +205,7 @@ class Codec:
         self._plain = Head("", 0, 0, self._all[False])
         self._plans: dict[bytes, _Plan] = {}
         self._known: dict[tuple[str, str, Shape], TensorInfo] = {}
-        self._quick = Quick(info.inputs)
+        self._quick = Quick(info.inputs, info.max_batch if self.batchable else None)
         self._heads: dict[tuple[bytes, bytes], Head] = {}
         self._described: dict[tuple[str, Shape], bytes] = {}
 
@@ -238,18 +237,14 @@ class Codec:
         found = self._quick.decode(body)
         if found is None:
             return None
-        inputs, key, about = found
-        rows = rows_of(inputs, self.info.max_batch) if self.batchable else 1
-        head = self._heads.get(about)
-        if rows is None or len(key) > MAX_ID:
+        about, key = found.about, found.id
+        if key and len(key) > MAX_ID:
             return None
+        head = self._plain if about is None else self._heads.get(about) or self._learn(about)
         if head is None:
-            head = self._learn(about)
-            if head is None:
-                return None
-        decoded = self.decoded(inputs, rows, head, now)
-        decoded.id = key
-        return decoded
+            return None
+        deadline = now + head.timeout_us / 1e6 if head.timeout_us else None
+        return Decoded(Request(found.inputs, found.rows, deadline, head.priority, head.key), key, head.wanted)
 
     def _learn(self, about: tuple[bytes, bytes]) -> Head | None:
         """What parameters and outputs say that are not known yet; None: it is wrong, or of shared memory."""
@@ -436,29 +431,28 @@ class Codec:
             NotAcceptable: an output cannot be written in the form that was asked for.
             Retryable: the engine was replaced, while the request ran, by one without this output.
         """
-        opening = self._opening
-        if decoded.id:
-            opening += b'"id":%b,' % msgspec.json.encode(decoded.id)
+        pieces = [self._opening if not decoded.id else self._opening + b'"id":%b,' % msgspec.json.encode(decoded.id)]
         tail: list[bytes] = []
-        described: list[bytes] = []
+        begin = b'"outputs":['
         for wanted in decoded.wanted:
-            array = outcome.outputs.get(wanted.tensor.name)
+            tensor = wanted.tensor
+            array = outcome.outputs.get(tensor.name)
             if array is None:
-                raise Retryable(
-                    f"engine '{self.info.name}' was replaced by one that has no output '{wanted.tensor.name}'"
-                )
-            opening_of = self._described.get((wanted.tensor.name, array.shape)) or self._describe(wanted.tensor, array)
+                raise Retryable(f"engine '{self.info.name}' was replaced by one that has no output '{tensor.name}'")
+            opening = self._described.get((tensor.name, array.shape)) or self._describe(tensor, array)
             if wanted.place is not None:
-                wanted.place.write(wanted.tensor.name, elements.to_binary(array, wanted.tensor.dtype))
-                described.append(opening_of[:-1] + b"}")  # no parameters: Triton's C++ client takes any for binary data
+                wanted.place.write(tensor.name, elements.to_binary(array, tensor.dtype))
+                pieces += (begin, opening[:-1], b"}")  # no parameters: Triton's C++ client takes any for binary data
             elif wanted.binary:
-                data = elements.to_binary(array, wanted.tensor.dtype)
+                data = elements.to_binary(array, tensor.dtype)
                 tail.append(data)
-                described.append(b'%b"parameters":{"binary_data_size":%d}}' % (opening_of, len(data)))
+                pieces += (begin, opening, b'"parameters":{"binary_data_size":%d}}' % len(data))
             else:
-                described.append(b'%b"data":%b}' % (opening_of, _json_data(wanted.tensor, array)))
-        json = b'%b"outputs":[%b]}' % (opening, b",".join(described))
-        return Answer([json, *tail], len(json) if tail else None)
+                pieces += (begin, opening, b'"data":', _json_data(tensor, array), b"}")
+            begin = b","
+        pieces.append(b"]}" if decoded.wanted else b'"outputs":[]}')
+        json = b"".join(pieces)
+        return Answer([json, *tail], len(json)) if tail else Answer([json], None)
 
     def _describe(self, tensor: TensorInfo, array: NDArray[np.generic]) -> bytes:
         """The JSON of an output up to its data; kept, since few shapes come again and again."""

@@ -13,13 +13,12 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 import msgspec
 import numpy as np
+from numpy.typing import NDArray
 
 from trtops.serve import elements
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from numpy.typing import NDArray
+    from collections.abc import Callable
 
     from trtops.tensor import Shape, TensorInfo
 
@@ -34,23 +33,48 @@ _LONGEST: Final = 4096
 """Elements of a tensor that are packed here: above that, the array's own conversion is as fast."""
 _SHAPES: Final = 256
 _RAW: Final = ("parameters", "outputs")
+_NONE: Final = msgspec.Raw()
+_array: Final = np.ndarray
 
 
 @dataclass(frozen=True, slots=True)
 class _Form:
-    """An input of one shape: how its elements become an array."""
+    """An input of one shape: how its elements become an array. ``rows``: of the request; 1 where it has none."""
 
     name: str
     shape: Shape
+    rows: int
     dtype: np.dtype[Any]
-    pack: struct.Struct
+    pack: Callable[..., bytes]
+
+
+class Common(msgspec.Struct, eq=False):
+    """A request as it was read.
+
+    Attributes:
+        inputs: name -> array.
+        rows: that all inputs share.
+        id: the request's.
+        about: the text of its parameters and of its outputs; None: it has neither.
+    """
+
+    inputs: dict[str, NDArray[np.generic]]
+    rows: int
+    id: str
+    about: tuple[bytes, bytes] | None
 
 
 class Quick:
     """Decoder of an engine's common requests."""
 
-    def __init__(self, inputs: tuple[TensorInfo, ...]) -> None:
-        """Make the decoder; one that takes nothing where an input's type has no packed form."""
+    def __init__(self, inputs: tuple[TensorInfo, ...], most: int | None) -> None:
+        """Make the decoder; one that takes nothing where an input's type has no packed form.
+
+        Args:
+            inputs: of the engine.
+            most: rows that a request may have; None: the first axis is none of rows.
+        """
+        self._most = most
         self._tensors: dict[type, TensorInfo] = {}
         self._forms: dict[tuple[type, Shape], _Form] = {}
         self._decoder: msgspec.json.Decoder[Any] | None = None
@@ -63,7 +87,7 @@ class Quick:
         kinds: list[Any] = []
         for index, tensor in enumerate(inputs):
             fields: list[tuple[str, Any]] = [
-                ("shape", list[int]),
+                ("shape", tuple[int, ...]),
                 ("datatype", Literal[tensor.datatype]),
                 ("data", list[elements.json_type(tensor.dtype)]),  # type: ignore[misc]  # made from the engine
             ]
@@ -77,58 +101,46 @@ class Quick:
             union |= kind
         return msgspec.defstruct(
             "Document",
-            [("inputs", list[union]), ("id", str, ""), *((name, msgspec.Raw, msgspec.Raw()) for name in _RAW)],
+            [("inputs", list[union]), ("id", str, ""), *((name, msgspec.Raw, _NONE) for name in _RAW)],
             forbid_unknown_fields=True,
             gc=False,
         )
 
-    def decode(self, body: bytes) -> tuple[dict[str, NDArray[np.generic]], str, tuple[bytes, bytes]] | None:
-        """Inputs by name, the request's id, and the text of its parameters and outputs (empty: there are none).
-
-        None: it is not that common, or wrong.
-        """
+    def decode(self, body: bytes) -> Common | None:
+        """Read a request; None: it is not that common, or wrong."""
         if self._decoder is None:
             return None
+        inputs: dict[str, NDArray[np.generic]] = {}
+        rows = 0
         try:
             document = self._decoder.decode(body)
-        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+            for given in document.inputs:
+                kind = given.__class__
+                form = self._forms.get((kind, given.shape)) or self._form(kind, given.shape)
+                if form is None or (rows and form.rows != rows):
+                    return None
+                rows = form.rows
+                inputs[form.name] = _array(form.shape, form.dtype, form.pack(*given.data))
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, struct.error, OverflowError):
             return None
-        inputs: dict[str, NDArray[np.generic]] = {}
-        for given in document.inputs:
-            shape = tuple(given.shape)
-            form = self._forms.get((given.__class__, shape)) or self._form(given.__class__, shape)
-            if form is None:
-                return None
-            try:
-                inputs[form.name] = np.ndarray(form.shape, form.dtype, form.pack.pack(*given.data))
-            except (struct.error, OverflowError):
-                return None
         if not len(inputs) == self._count == len(document.inputs):
             return None
-        return inputs, document.id, (bytes(document.parameters), bytes(document.outputs))
+        parameters, outputs = document.parameters, document.outputs
+        about = None
+        if parameters is not _NONE or outputs is not _NONE:
+            about = bytes(parameters), bytes(outputs)
+        return Common(inputs, rows, document.id, about)
 
     def _form(self, kind: type, shape: Shape) -> _Form | None:
         tensor = self._tensors[kind]
         if len(shape) > elements.MAX_RANK or any(size < 0 for size in shape) or not tensor.accepts(shape):
             return None
         count = elements.count_of(shape)
-        if not 0 < count <= _LONGEST:
+        if not 0 < count <= _LONGEST or (self._most is not None and shape[0] > self._most):
             return None
-        form = _Form(
-            tensor.name, shape, elements.NUMPY[tensor.dtype], struct.Struct(f"<{count}{_PACKED[tensor.dtype]}")
-        )
+        pack = struct.Struct(f"<{count}{_PACKED[tensor.dtype]}").pack
+        form = _Form(tensor.name, shape, 1 if self._most is None else shape[0], elements.NUMPY[tensor.dtype], pack)
         if len(self._forms) >= _SHAPES:
             self._forms.clear()
         self._forms[kind, shape] = form
         return form
-
-
-def rows_of(inputs: Mapping[str, NDArray[np.generic]], most: int) -> int | None:
-    """The rows that all inputs share; None: they differ, or are none or more than ``most``."""
-    rows = 0
-    for array in inputs.values():
-        have = array.shape[0]
-        if (rows and have != rows) or not 1 <= have <= most:
-            return None
-        rows = have
-    return rows

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import zlib
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Sequence
 
     from trtops.executor.port import Outcome
     from trtops.serve.faults import Fault
@@ -74,10 +75,11 @@ class Line(Protocol):
         """Fill the exchange's slot and write what may be written."""
 
 
-class Exchange:
+class Exchange(msgspec.Struct, eq=False):
     """One request and the slot for its answer. Belongs to the event loop's thread.
 
     Attributes:
+        line: the connection.
         method: ``GET``, ``HEAD`` or ``POST``, as bytes.
         target: the request target as it came.
         headers: lower-case name -> value; the last one of a repeated name.
@@ -91,35 +93,18 @@ class Exchange:
         context: belongs to whoever works on the request.
     """
 
-    __slots__ = (
-        "_line",
-        "answer",
-        "body",
-        "cancel",
-        "context",
-        "headers",
-        "held",
-        "keep_alive",
-        "method",
-        "old",
-        "started",
-        "target",
-    )
-
-    def __init__(self, line: Line, method: bytes, target: bytes, headers: Mapping[bytes, bytes]) -> None:
-        """Make an exchange that is not answered yet."""
-        self._line = line
-        self.answer: list[bytes] | None = None
-        self.held = 0
-        self.method = method
-        self.target = target
-        self.headers = headers
-        self.body = b""
-        self.started = 0.0
-        self.keep_alive = True
-        self.old = False
-        self.cancel: Callable[[], None] | None = None
-        self.context: Any = None
+    line: Line
+    method: bytes
+    target: bytes
+    headers: Mapping[bytes, bytes]
+    body: bytes = b""
+    held: int = 0
+    started: float = 0.0
+    answer: list[bytes] | None = None
+    keep_alive: bool = True
+    old: bool = False
+    cancel: Callable[[], None] | None = None
+    context: Any = None
 
     def respond(
         self, status: int, parts: Sequence[bytes], extra: bytes = b"", kind: bytes = b"application/json"
@@ -135,7 +120,7 @@ class Exchange:
         if self.answer is not None:
             return
         self.cancel = None
-        self._line.answered(self, status, parts, extra, kind)
+        self.line.answered(self, status, parts, extra, kind)
 
     def give(self, codec: Codec, decoded: Decoded, outcome: Outcome) -> None:
         """Answer with what an inference gave.

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _TICK = 0.25
+_HEADS = 1024
 _STATUS = {status.value: f"HTTP/1.1 {status.value} {status.phrase}\r\n".encode() for status in HTTPStatus}
 
 
@@ -54,7 +55,7 @@ class Front:
         self.draining = False
         self.heads = Heads()
         self._date = b""
-        self._answers: dict[tuple[int, bytes], bytes] = {}
+        self._answers: dict[tuple[int, bytes, int, bytes], bytes] = {}
         self.refused = refused or (lambda _status: None)
         self._loop = loop
         self._handle = handle
@@ -85,12 +86,14 @@ class Front:
             exchange.fail(500, "internal error; the server's log says more")
 
     def head(self, status: int, kind: bytes, length: int, extra: bytes) -> bytes:
-        """The head of an answer without its ``Connection`` and its end; what does not change is written once a tick."""
-        opening = self._answers.get((status, kind))
-        if opening is None:
+        """The head of an answer; those that come again and again are written once a tick, which is when they change."""
+        head = self._answers.get((status, kind, length, extra))
+        if head is None:
             opening = b"%b%bContent-Type: %b\r\nContent-Length: " % (_STATUS[status], self._date, kind)
-            self._answers[status, kind] = opening
-        return b"%b%d\r\n%b" % (opening, length, extra)
+            head = b"%b%d\r\n%b\r\n" % (opening, length, extra)
+            if len(self._answers) < _HEADS:
+                self._answers[status, kind, length, extra] = head
+        return head
 
     def hold(self, exchange: Exchange, size: int) -> None:
         """Count bytes of a body.

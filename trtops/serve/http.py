@@ -154,15 +154,15 @@ class Connection(asyncio.Protocol):
 
     def _take(self, head: Head, data: bytes) -> None:
         """Take a request whose head is known: what the parser and its callbacks would do, at once."""
-        exchange = Exchange(self, head.method, head.target, head.headers)
-        try:
-            if head.length:
-                exchange.body = data[head.size :]
-                self.front.hold(exchange, head.length)
-        except HttpError as error:
-            self.front.release(exchange)
-            self._refuse(error)
-            return
+        length = head.length
+        exchange = Exchange(self, head.method, head.target, head.headers, data[head.size :] if length else b"")
+        if length:
+            try:
+                self.front.hold(exchange, length)
+            except HttpError as error:
+                self.front.release(exchange)
+                self._refuse(error)
+                return
         if not self._write_paused:
             self.deadline = _NEVER
         self._queue(exchange)
@@ -357,18 +357,20 @@ class Connection(asyncio.Protocol):
 
     def answered(self, exchange: Exchange, status: int, parts: Sequence[bytes], extra: bytes, kind: bytes) -> None:
         """Fill an exchange's slot."""
-        self.front.release(exchange)
-        if self.transport is None:
+        front, transport = self.front, self.transport
+        if exchange.held:
+            front.release(exchange)
+        if transport is None:
             exchange.answer = []
             return
-        keep = exchange.keep_alive and not self.front.draining
+        keep = exchange.keep_alive and not front.draining
         exchange.keep_alive = keep
-        length = sum(map(len, parts))
-        head = self.front.head(status, kind, length, extra)
+        length = len(parts[0]) if len(parts) == 1 else sum(map(len, parts))
         if not keep:
-            head += b"Connection: close\r\n\r\n"
-        else:
-            head += b"Connection: keep-alive\r\n\r\n" if exchange.old else b"\r\n"
+            extra += b"Connection: close\r\n"
+        elif exchange.old:
+            extra += b"Connection: keep-alive\r\n"
+        head = front.head(status, kind, length, extra)
         if exchange.method == b"HEAD":
             exchange.answer = [head]
         elif length < _JOIN:
@@ -380,7 +382,7 @@ class Connection(asyncio.Protocol):
         if keep and len(self._working) == 1 and not self._waiting and not self._expect:
             self._working.clear()
             for piece in exchange.answer:
-                self.transport.write(piece)
+                transport.write(piece)
             self._rest()
         else:
             self._advance()

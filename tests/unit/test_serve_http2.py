@@ -53,8 +53,10 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.service
 
 INFER = b"/inference.GRPCInferenceService/ModelInfer"
+STREAM = b"/inference.GRPCInferenceService/ModelStreamInfer"
 HEALTH = b"/grpc.health.v1.Health/Check"
-QUICK = Limits(body_bytes=1 << 20, header_bytes=2048, header_time=0.4, body_time=0.4, idle_time=0.4, queued=32)
+ROOM = Limits(body_bytes=1 << 20, header_bytes=2048, queued=32)
+QUICK = replace(ROOM, header_time=1.0, body_time=1.0, idle_time=1.0)
 
 
 def message(rows: int = 1, width: int = 4) -> bytes:
@@ -129,6 +131,16 @@ class Client:
             assert kind != GOAWAY, payload
         raise AssertionError("the connection ended")
 
+    def part(self, number: int) -> bytes:
+        """A part of a stream's body."""
+        for kind, _, stream, payload in self.frames():
+            assert kind != GOAWAY, payload
+            if kind == HEADERS:
+                self.decoder.decode(payload)
+            elif kind == DATA and stream == number:
+                return payload
+        raise AssertionError("the connection ended")
+
     def end(self) -> int:
         """The code that the connection ends with."""
         code = -1
@@ -139,7 +151,7 @@ class Client:
 
 
 @contextmanager
-def server(limits: Limits = QUICK, **engine: Any) -> Iterator[tuple[Served, FakeEngines]]:
+def server(limits: Limits = ROOM, **engine: Any) -> Iterator[tuple[Served, FakeEngines]]:
     engines = FakeEngines(**engine)
     engines.add(info(), add_up)
     with serving(engines, limits, grpc=True) as served:
@@ -157,7 +169,7 @@ def held(served: Served) -> int:
 
 
 def until(condition: Any) -> None:
-    end = time.monotonic() + 20
+    end = time.monotonic() + 60
     while not condition():
         assert time.monotonic() < end
         time.sleep(0.005)
@@ -230,7 +242,7 @@ def test_the_peers_window_is_kept_to(served: Served) -> None:
 
 
 def test_an_answer_that_the_peer_leaves_no_window_for_is_not_kept_for_ever() -> None:
-    with server(replace(QUICK, write_time=0.3, idle_time=60)) as (served, _):
+    with server(replace(ROOM, write_time=0.3)) as (served, _):
         client = Client(served, window=10)
         client.ask(1, message())
         kinds = [(kind, payload) for kind, _, number, payload in until_reset(client) if number == 1]
@@ -313,7 +325,6 @@ def test_floods_end_the_connection_and_harm_no_other(flood: str) -> None:
             pieces = [frame(HEADERS, END_HEADERS, 1, client.headers()), *[frame(DATA, 0, 1)] * 20000]
         else:
             pieces = [frame(HEADERS, 0, 1, client.headers()), *[frame(CONTINUATION, 0, 1, b"")] * 20000]
-        began = time.monotonic()
         try:
             for piece in pieces:
                 client.socket.sendall(piece)
@@ -321,7 +332,6 @@ def test_floods_end_the_connection_and_harm_no_other(flood: str) -> None:
         except (BrokenPipeError, ConnectionResetError):
             code = CALM  # it hung up before all was sent
         assert code == CALM
-        assert time.monotonic() - began < 20
         assert all(job.cancelled for job in engines.jobs)
         engines.gate.set()
         until(lambda: not engines.jobs)
@@ -331,21 +341,39 @@ def test_floods_end_the_connection_and_harm_no_other(flood: str) -> None:
         until(lambda: held(served) == 0)
 
 
+def test_windows_and_pings_of_a_client_that_asks_are_no_flood() -> None:
+    """gRPC's libraries send two to four such frames an answer; thousands of requests go on one connection, or stream."""
+    answers = 2500
+    between = frame(WINDOW, 0, 0, struct.pack(">I", 64)) + frame(PING, 0, 0, bytes(8)) + frame(PING, 0, 0, bytes(8))
+    with server(Limits()) as (served, _):
+        client = Client(served)
+        client.socket.sendall(frame(HEADERS, END_HEADERS, 1, client.headers(STREAM)))
+        for _ in range(answers):
+            client.socket.sendall(frame(DATA, 0, 1, message()) + frame(WINDOW, 0, 1, struct.pack(">I", 64)) + between)
+            client.part(1)
+        client.socket.sendall(frame(DATA, END_STREAM, 1))
+        assert client.answer(1)[0]["grpc-status"] == "0"
+        for number in range(3, 3 + 2 * answers, 2):  # refused, every one of them, and told so
+            client.ask(number, b"\0\0\0\0\1\xff")
+            client.socket.sendall(between)
+            assert client.answer(number)[0]["grpc-status"] == "3"
+
+
 def test_more_streams_than_allowed_are_refused_and_can_be_sent_again() -> None:
     with server() as (served, engines):
         engines.gate.clear()
         client = Client(served)
-        for number in range(1, 2 * QUICK.queued + 3, 2):
+        for number in range(1, 2 * ROOM.queued + 3, 2):
             client.ask(number, message())
         refused = next(
             (number, payload) for kind, _, number, payload in client.frames() if kind == RESET and payload != bytes(4)
         )
-        assert refused == (2 * QUICK.queued + 1, struct.pack(">I", 7))
+        assert refused == (2 * ROOM.queued + 1, struct.pack(">I", 7))
         engines.gate.set()
 
 
 def test_slow_clients_are_held_to_their_times() -> None:
-    with server() as (served, _):
+    with server(QUICK) as (served, _):
         silent, half, slow = Client(served, greet=False), Client(served), Client(served)
         half.socket.sendall(frame(HEADERS, 0, 1, half.headers()))
         slow.socket.sendall(frame(HEADERS, END_HEADERS, 1, slow.headers()) + frame(DATA, 0, 1, message()[:9]))

@@ -341,7 +341,7 @@ class Streaming(Call):
             self._over = True
             connection.answer(self.stream, self._head, b"".join(ready), _OK)
         elif ready:
-            connection.part(self.stream, self._head, b"".join(ready))
+            connection.part(self.stream, self._head, b"".join(ready), len(ready))
             self._head = b""
 
     def cancel(self) -> None:

@@ -62,8 +62,12 @@ _STREAM_WINDOW: Final = 1 << 20
 _WINDOW: Final = 1 << 24
 _BUDGET: Final = 4000.0
 _REFILL: Final = 200.0
-"""Frames a second that a peer may send for nothing, beside :data:`_SERVED` for each request that was served."""
+"""Frames a second that a peer may send for nothing, beside those for each request that was answered."""
 _SERVED: Final = 8.0
+_REFUSED: Final = 4.0
+"""A client's library sends two to four frames an answer (windows, a ping), whatever the answer says."""
+_RESET: Final = 5.0
+"""A reset costs more than a refusal earns: else a flood of requests, each refused and reset at once, had no end."""
 
 
 class Connection(asyncio.Protocol):
@@ -273,7 +277,7 @@ class Connection(asyncio.Protocol):
             stream.receiver.end()
 
     def _control(self, kind: int, flags: int, number: int, payload: bytes) -> None:
-        self._pay()
+        self._pay(_RESET if kind == RESET else 1.0)
         if kind == WINDOW:
             self._widen(number, payload)
         elif kind == RESET:
@@ -337,15 +341,19 @@ class Connection(asyncio.Protocol):
         for stream in tuple(self._streams.values()):
             self._push(stream)
 
-    def _pay(self) -> None:
-        """Take a frame that carries no request out of the peer's budget."""
-        self._budget -= 1.0
+    def _pay(self, frames: float = 1.0) -> None:
+        """Take a frame that carries no request, which counts as so many, out of the peer's budget."""
+        self._budget -= frames
         if self._budget < 0:
             now = self._owner.now()
-            self._budget = min(_BUDGET, (now - self._refilled) * _REFILL) - 1.0
+            self._budget = min(_BUDGET, (now - self._refilled) * _REFILL) - frames
             self._refilled = now
             if self._budget < 0:
                 raise Fault(CALM, "too many frames that carry no request")
+
+    def _earn(self, frames: float) -> None:
+        """Let the peer send more of them: it asked for something, and has its answer."""
+        self._budget = min(_BUDGET, self._budget + frames)
 
     # Answers.
 
@@ -357,7 +365,7 @@ class Connection(asyncio.Protocol):
             head: block of the headers; empty if they were sent before, or if ``trailers`` are all there is.
             data: the body.
             trailers: block of the trailers, which end the stream.
-            well: whether the request was served, which fills up the peer's budget.
+            well: whether the request was served, which fills up the peer's budget more than a refusal does.
         """
         number = stream.number
         if self._streams.get(number) is not stream:
@@ -366,13 +374,13 @@ class Connection(asyncio.Protocol):
             self._send(HEADERS, END_HEADERS, number, head)
         stream.waiting, stream.sent = stream.waiting[stream.sent :] + data, 0
         stream.trailers = trailers
-        if well:
-            self._budget = min(_BUDGET, self._budget + _SERVED)
+        self._earn(_SERVED if well else _REFUSED)
         self._push(stream)
 
-    def part(self, stream: Stream, head: bytes, data: bytes) -> None:
-        """Send a part of an answer."""
+    def part(self, stream: Stream, head: bytes, data: bytes, answered: int) -> None:
+        """Send a part of an answer, in which so many requests are answered."""
         if self._streams.get(stream.number) is stream:
+            self._earn(_SERVED * answered)
             if head:
                 self._send(HEADERS, END_HEADERS, stream.number, head)
             stream.waiting, stream.sent = stream.waiting[stream.sent :] + data, 0

@@ -111,6 +111,39 @@ def test_a_waiver_that_was_taken_away_counts_no_more_though_it_is_signed(repo: R
     assert '"waived_by": "again"' not in said
 
 
+def _rename(repo: Repository, name: str) -> None:
+    levels = repo.root / "governance" / "enforcement.yaml"
+    line = next(line for line in levels.read_text("utf-8").splitlines(keepends=True) if line.startswith("repository:"))
+    write(levels, levels.read_text("utf-8").replace(line, f"repository: {name}\n" if name else ""))
+
+
+def test_a_waiver_that_was_signed_in_another_repository_counts_only_there(repo: Repository, tmp_path: Path) -> None:
+    """Same policies, same engine, same approver: what was let pass there is let pass by nobody here."""
+    shutil.copytree(repo.root, tmp_path / "fork", symlinks=True)
+    fork = Repository(tmp_path / "fork", tmp_path / "fork" / "home")
+    path = signed_waiver(repo)
+    privileged(repo)
+    since(repo, code=0)
+    _rename(fork, "acme/fork")
+    write(fork.root / "governance" / "waivers" / "mine.yaml", path.read_text("utf-8"))
+    shutil.copy2(repo.root / "policies" / "data" / "approvals.yaml", fork.root / "policies" / "data" / "approvals.yaml")
+    git(fork.root, "commit", "-q", "-m", "a name", "--", "governance/enforcement.yaml", "policies")
+    privileged(fork)
+    said = json.dumps(since(fork, code=1)["verdicts"])
+    assert "it was signed for the repository github.com/trtops/trtops, and this is acme/fork" in said
+    _rename(fork, "github.com/trtops/trtops")  # the change does not say which repository it is in
+    assert "and this is acme/fork" in json.dumps(since(fork, code=1)["verdicts"])
+
+
+def test_where_the_repository_has_no_name_no_waiver_is_signed(repo: Repository) -> None:
+    _rename(repo, "")
+    write(repo.root / "governance" / "waivers" / "mine.yaml", waiver())
+    repo.call("policy", "approve", "mine", "--as", "ann").says(
+        2, "governance/enforcement.yaml: error: the repository has no name", "repository: OWNER/NAME"
+    )
+    assert not (repo.home / "keys" / "approver-ann.pem").exists()
+
+
 @pytest.mark.parametrize("target", ["/dev/zero", "/nowhere", "../../engines/tiny/engine.yaml", "elsewhere"])
 def test_a_waiver_that_is_a_link_lets_nothing_pass(repo: Repository, target: str) -> None:
     path = signed_waiver(repo)

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from trtops.policy.verdict import Finding, Verdict
 
 TODAY = dt.date(2026, 3, 1)
+NAME = "acme/engines"
 WAIVER = """\
 apiVersion: trtops/v1
 kind: Waiver
@@ -287,12 +288,12 @@ def test_a_waiver_that_is_not_merged_counts_by_its_approvers_key(
     root = waivers(repository(tmp_path, enforcement=text), big=WAIVER)
     (document_,) = (waiver.document for waiver in load_policies(root).waivers)
     assert document_ is not None
-    signed = with_signature(WAIVER, sign_waiver(document_, key))
+    signed = with_signature(WAIVER, sign_waiver(document_, key, NAME))
     waivers(root, big=signed.replace("2026-04-01", changed or "2026-04-01"))
     approvals = {"groups": {group: [{"key": key.key_id, "identity": signer}]}}
     if group == "nobody":
         approvals["groups"]["nobody"][0]["identity"] = "somebody"
-    (verdict,) = judge(root, large(), refusal=partial(refusal, approvals=approvals))
+    (verdict,) = judge(root, large(), refusal=partial(refusal, approvals=approvals, repository=NAME))
     assert verdict.decision == decision
     assert [finding.rule for finding in said(verdict)] == (["governance.waiver_unapproved"] if says else [])
     assert all(says in finding.message for finding in said(verdict))
@@ -321,10 +322,44 @@ def test_nobody_signs_for_what_they_own(owner: str, groups: dict[str, list[str]]
     text = WAIVER.replace("owner: team-a", f'owner: "{owner}"')
     waiver = parse_waiver(text.encode(), "w.yaml", "w.yaml", ["spec.workspace_bounded"]).document
     assert waiver is not None
-    signed = waiver.model_copy(update={"signature": sign_waiver(waiver, key)})
+    signed = waiver.model_copy(update={"signature": sign_waiver(waiver, key, NAME)})
     members = {group: [{"key": key.key_id, "identity": name} for name in names] for group, names in groups.items()}
-    reason = refusal(signed, {"groups": members})
+    reason = refusal(signed, {"groups": members}, NAME)
     assert reason == (None if counts else f"{owner} owns it and signed it")
+
+
+@pytest.mark.parametrize(
+    ("given", "here", "says"),
+    [
+        (NAME, NAME, None),
+        ("acme/other", NAME, f"signed for the repository acme/other, and this is {NAME}"),
+        (NAME.upper(), NAME, "and this is"),
+        (None, NAME, f"it takes a signature for {NAME}"),
+        (NAME, None, "names none"),
+        (None, None, None),  # before repositories had names
+    ],
+)
+def test_a_signature_counts_in_the_repository_that_it_was_given_for(
+    given: str | None, here: str | None, says: str | None
+) -> None:
+    key = Signer.generate()
+    waiver = parse_waiver(WAIVER.encode(), "w.yaml", "w.yaml", ["spec.workspace_bounded"]).document
+    assert waiver is not None
+    signed = waiver.model_copy(update={"signature": sign_waiver(waiver, key, given)})
+    approvals = {"groups": {"team-b": [{"key": key.key_id, "identity": "ann"}]}}
+    reason = refusal(signed, approvals, here)
+    assert reason is None if says is None else says in str(reason)
+
+
+@pytest.mark.parametrize("was", ["acme/other", None])
+def test_replay_a_signature_of_elsewhere_with_this_repositorys_name_written_in(was: str | None) -> None:
+    """The name is under the signature, not only beside it; nor is one of before taken for one of now."""
+    key = Signer.generate()
+    waiver = parse_waiver(WAIVER.encode(), "w.yaml", "w.yaml", ["spec.workspace_bounded"]).document
+    assert waiver is not None
+    moved = sign_waiver(waiver, key, was).model_copy(update={"repository": NAME})
+    approvals = {"groups": {"team-b": [{"key": key.key_id, "identity": "ann"}]}}
+    assert "does not hold" in str(refusal(waiver.model_copy(update={"signature": moved}), approvals, NAME))
 
 
 @pytest.mark.parametrize("approver", ["Team-A", "team-a\u200b", "\uff54\uff45\uff41\uff4d-a", "team -a"])
@@ -348,7 +383,7 @@ def test_signing_again_replaces_the_signature_and_keeps_comments(tmp_path: Path)
     root = waivers(repository(tmp_path), big=WAIVER)
     (waiver,) = (each.document for each in load_policies(root).waivers)
     assert waiver is not None
-    first, second = sign_waiver(waiver, Signer.generate()), sign_waiver(waiver, Signer.generate())
+    first, second = sign_waiver(waiver, Signer.generate(), NAME), sign_waiver(waiver, Signer.generate(), NAME)
     commented = WAIVER.replace("owner:", "# who mends it\nowner:")
     once = with_signature(commented, first)
     assert with_signature(once, second) == once.replace(first.public, second.public).replace(first.value, second.value)

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, TypeVar
 
 from pydantic import Field, StringConstraints, ValidationError
 
-from trtops.digest import Value
+from trtops.digest import Value, canonical
 from trtops.document import Document, describe, parse_document
 from trtops.errors import InputError, Location, Undecided
 from trtops.policy.verdict import Level
@@ -33,6 +33,8 @@ MAX_WAIVER_DAYS = 90
 RuleId = Annotated[str, StringConstraints(pattern=r"^(source|spec|evidence|release)\.[a-z][a-z0-9_]*$")]
 Text = Annotated[str, StringConstraints(min_length=1, max_length=2000, pattern=r"\S")]
 Day = Annotated[str, StringConstraints(pattern=r"^\d{4}-\d{2}-\d{2}$")]
+RepositoryName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._/-]{0,199}$")]
+"""By which signatures tell repositories apart, e.g. ``github.com/acme/engines``."""
 _Model = TypeVar("_Model", bound=Value)
 
 _ADDRESS = re.compile(r"[^\s<>@,;]+@[^\s<>@,;]+")
@@ -59,10 +61,18 @@ class EnvironmentRules(Value):
 
 
 class Enforcement(Value):
-    """``governance/enforcement.yaml``."""
+    """``governance/enforcement.yaml``.
+
+    Attributes:
+        repository: its name, for which waivers are signed; None: none can be signed here.
+        level: of every rule and environment that says nothing else.
+        rules: rule -> level.
+        environments: environment -> who evaluates there, which waivers count, levels.
+    """
 
     apiVersion: Literal["trtops/v1"]  # noqa: N815 - the field's name in every document
     kind: Literal["Enforcement"]
+    repository: RepositoryName | None = None
     level: Level
     rules: dict[RuleId, Level] = Field(default_factory=dict)
     environments: Annotated[dict[str, EnvironmentRules], Field(min_length=1)]
@@ -108,8 +118,13 @@ class Selector(Value):
 
 
 class WaiverSignature(Value):
-    """The approver's consent: the public half of an ed25519 key, and its signature (64 bytes), both hexadecimal."""
+    """The approver's consent: the public half of an ed25519 key, and its signature (64 bytes), both hexadecimal.
 
+    ``repository`` is what it was given for (:attr:`Enforcement.repository`); None in those of version 0.1, which were
+    given for none.
+    """
+
+    repository: RepositoryName | None = None
     public: Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
     value: Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{128}$")]
 
@@ -138,9 +153,17 @@ class WaiverDocument(Value):
     expires: Day
     signature: WaiverSignature | None = None
 
-    def signed_bytes(self) -> bytes:
-        """What the approver signs: the canonical bytes of everything else, told apart from all else that keys sign."""
-        return b"trtops waiver v1\n" + self.model_copy(update={"signature": None}).canonical_bytes()
+    def signed_bytes(self, repository: str | None) -> bytes:
+        """What the approver signs: the canonical bytes of everything else, told apart from all else that keys sign.
+
+        Args:
+            repository: for which; None: as version 0.1 did, for whichever has such a file.
+        """
+        plain = self.model_copy(update={"signature": None})
+        if repository is None:
+            return b"trtops waiver v1\n" + plain.canonical_bytes()
+        both = {"repository": repository, "waiver": plain.model_dump(mode="json")}
+        return b"trtops waiver v2\n" + canonical(both)
 
 
 @dataclass(frozen=True, slots=True)

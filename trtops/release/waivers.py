@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
-from trtops.policy.governance import WaiverSignature, same_person
+from trtops.policy.governance import ENFORCEMENT_FILE, WaiverSignature, same_person
 from trtops.release.root import PublicKey
 
 if TYPE_CHECKING:
@@ -24,31 +24,36 @@ APPROVALS = "approvals"
 _BLOCK = re.compile(r"^signature:.*\n(?:[ \t].*\n|\n(?=[ \t]))*", re.MULTILINE)
 
 
-def sign_waiver(waiver: WaiverDocument, signer: Signer) -> WaiverSignature:
-    """Sign a waiver by ed25519, as its approver."""
-    signature = signer.dsse.sign(waiver.signed_bytes())
-    return WaiverSignature(public=signer.public.public, value=signature.signature)
+def sign_waiver(waiver: WaiverDocument, signer: Signer, repository: str | None) -> WaiverSignature:
+    """Sign a waiver by ed25519, as its approver, for one repository. None: as version 0.1 did, for none."""
+    signature = signer.dsse.sign(waiver.signed_bytes(repository))
+    return WaiverSignature(repository=repository, public=signer.public.public, value=signature.signature)
 
 
 def with_signature(text: str, signature: WaiverSignature) -> str:
     """The text of a waiver's file with a signature at its end, in place of an older one; all else stays."""
     kept = _BLOCK.sub("", text if text.endswith("\n") else f"{text}\n")
-    return f"{kept}signature:\n  public: {signature.public}\n  value: {signature.value}\n"
+    where = f"  repository: {signature.repository}\n" if signature.repository is not None else ""
+    return f"{kept}signature:\n{where}  public: {signature.public}\n  value: {signature.value}\n"
 
 
-def refusal(waiver: WaiverDocument, approvals: Mapping[str, Any]) -> str | None:
-    """Why a signed waiver does not count; None where its approver's key signed it as it stands.
+def refusal(waiver: WaiverDocument, approvals: Mapping[str, Any], repository: str | None) -> str | None:
+    """Why a signed waiver does not count; None where its approver's key signed it as it stands, for this repository.
 
     Nobody signs for what they own: not by another key, under another spelling, or as one of the group that owns it.
 
     Args:
         waiver: the document.
         approvals: the data file ``approvals.yaml`` that judges: of the base revision on a pull request.
+        repository: name of the repository that is judged, as the base has it; None: it has none.
     """
     if waiver.signature is None:
         return "it is not signed"
-    key = PublicKey(public=waiver.signature.public)
-    if not _holds(key, waiver.signature.value, waiver.signed_bytes()):
+    key, given = PublicKey(public=waiver.signature.public), waiver.signature.repository
+    if given != repository:
+        # Replay: what was let pass in one repository, under the same names, is signed for no other.
+        return _elsewhere(given, repository)
+    if not _holds(key, waiver.signature.value, waiver.signed_bytes(given)):
         return "its signature does not hold: it was changed after it was signed"
     if key.key_id not in set(_keys_of(waiver.approver, approvals)):
         return f"the key {key.key_id[:12]} that signed it is none of {waiver.approver} in policies/data/approvals.yaml"
@@ -56,6 +61,14 @@ def refusal(waiver: WaiverDocument, approvals: Mapping[str, Any]) -> str | None:
         if same_person(name, waiver.owner):
             return f"{waiver.owner} owns it and signed it"
     return None
+
+
+def _elsewhere(given: str | None, repository: str | None) -> str:
+    if repository is None:
+        return f"it was signed for the repository {given}; {ENFORCEMENT_FILE} that judges names none"
+    if given is None:
+        return f"it was signed for no repository; it takes a signature for {repository}"
+    return f"it was signed for the repository {given}, and this is {repository}"
 
 
 def names_of(key_id: str, approvals: Mapping[str, Any]) -> tuple[str, ...]:

@@ -117,11 +117,12 @@ def approve_waiver(workspace: Workspace, name: str, key: str) -> ApprovedWaiver:
         key: as for :func:`approve`.
 
     Raises:
-        InputError: there is no such waiver, or it is none, or no signature can be put into its file.
+        InputError: there is no such waiver, or it is none, no signature can be put into its file, or the repository has
+            no name.
         StorageError, TrustError: its file or the key's cannot be used.
         Undecided: the policies cannot be read.
     """
-    from trtops.policy.governance import WAIVER_FOLDER, parse_waiver
+    from trtops.policy.governance import ENFORCEMENT_FILE, WAIVER_FOLDER, parse_waiver
     from trtops.policy.loader import load_policies
     from trtops.release.waivers import APPROVALS, refusal, sign_waiver, with_signature
     from trtops.store import write_durably
@@ -139,8 +140,15 @@ def approve_waiver(workspace: Workspace, name: str, key: str) -> ApprovedWaiver:
             where=defect.location if defect else found.label,
             fix=defect.fix if defect else None,
         )
+    repository = policies.enforcement.repository
+    if repository is None:
+        what = "the repository has no name: a signature for it would count in every other one that has none"
+        fix = (
+            "add `repository: OWNER/NAME`, and merge that first: the base says for which a waiver has to be"
+        )
+        raise InputError(what, where=ENFORCEMENT_FILE, fix=fix)
     signer = signer_of(workspace, key)
-    signature = sign_waiver(found.document, signer)
+    signature = sign_waiver(found.document, signer, repository)
     path = workspace.root / WAIVER_FOLDER / f"{stem}.yaml"
     text = policies.files[f"{WAIVER_FOLDER}/{stem}.yaml"].decode()
     signed = found.document.model_copy(update={"signature": signature})
@@ -149,7 +157,7 @@ def approve_waiver(workspace: Workspace, name: str, key: str) -> ApprovedWaiver:
         fix = "write it as `key: value` lines, with `signature` at its end or nowhere"
         raise InputError("the file cannot take a signature as it is written", where=found.label, fix=fix)
     write_durably(path, [content])
-    return ApprovedWaiver(path, signer.key_id, refusal(signed, policies.data.get(APPROVALS, {})))
+    return ApprovedWaiver(path, signer.key_id, refusal(signed, policies.data.get(APPROVALS, {}), repository))
 
 
 def _release(workspace: Workspace, what: str) -> tuple[str, Digest]:

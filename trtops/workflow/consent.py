@@ -62,7 +62,7 @@ def refusal(policies: PolicySet, past: Past | None, waiver: WaiverDocument) -> s
     from trtops.release.waivers import refusal as unsigned
 
     approvals = policies.data.get(APPROVALS, {})
-    reason = unsigned(waiver, approvals)
+    reason = unsigned(waiver, approvals, policies.enforcement.repository)
     if reason is not None or past is None or waiver.signature is None:
         return reason
     if not past.whole():

@@ -19,6 +19,7 @@ from trtops.executor.port import Outcome, Request
 from trtops.executor.remote import RemoteEngines
 from trtops.executor.supervisor import Supervisor
 from trtops.executor.unit import Pace
+from trtops.serve.fleet_metrics import fleet_metrics
 from trtops.spec.engine import Batching, Memory
 from trtops.transport.client import Client
 from trtops.transport.limits import Limits
@@ -60,6 +61,17 @@ def test_an_engine_serves_from_a_process_of_its_own(
         remote.infer("f", ONES, 2)
     with pytest.raises(InputError, match="'x'"):
         remote.infer("e", {"x": np.ones((1, 5), np.float32)}, 1)
+    until(lambda: supervisor.workers()[0].granted == 64)  # at its next sign of life
+    (worker,) = supervisor.workers()
+    sizes = {
+        (sample.name, sample.labels.get("pool")): sample.value
+        for metric in fleet_metrics(supervisor)
+        for sample in metric.samples
+    }
+    assert sizes["trtops_worker_slots", None] == 64
+    assert sizes["trtops_worker_shared_memory_bytes", None] == worker.shared > 64 * (1 << 20)
+    assert sizes["trtops_worker_pool_bytes", "host"] == worker.pools[0] > 0
+    assert sizes["trtops_worker_pool_bytes", "device"] == 0
     with Client(supervisor.path, slots=1) as client:  # who knows of no routes gets the worker of the stable engines
         assert client.infer("e", ONES, 2).generation == 1
     supervisor.unload("e")

@@ -80,7 +80,7 @@ def test_c_sends_and_reads_tensors_in_slots(infer: Path, served: Served) -> None
     done = run(infer, served.path, "double", "x", 2, 4, 100)
     assert done.stdout == "y 0 2 4 6 8 10 12 14 (generation 7, batch 2)\n"
     assert (done.returncode, done.stderr) == (0, "")
-    assert served.server.slots == 0
+    assert served.server.held().in_use == 0
 
 
 @pytest.mark.parametrize(
@@ -125,4 +125,4 @@ def test_c_killed_with_a_request_in_flight_leaves_nothing(infer: Path, served: S
         victim.wait(LONG)
     served.session.gate.set()
     assert run(infer, served.path, "double", "x", 1, 4).returncode == 0
-    assert served.server.slots == 0
+    assert served.server.held().in_use == 0

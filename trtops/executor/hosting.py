@@ -226,13 +226,18 @@ class Host:
             for status in self._executor.status()
         )
         name, seconds = self._executor.longest_run()
+        host, device = self._executor.budgets
+        held = self._server.held()
         return Beat(
             engines=engines,
             busy=seconds,
             busy_with=name,
-            clients=self._server.clients,
-            slots=self._server.slots,
+            clients=held.clients,
+            slots=held.in_use,
+            granted=held.slots,
+            shared=held.bytes,
             memory=resident(),
+            pools=(host.used, device.used),
             compared=self._shadows.counts(),
         )
 

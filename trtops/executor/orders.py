@@ -159,7 +159,8 @@ class Beat(msgspec.Struct, tag=True, frozen=True, kw_only=True):
     """Worker: it lives.
 
     ``busy``: seconds that the oldest batch has been on a device, and ``busy_with`` of which engine. ``slots``: of
-    clients, in use. ``memory``: resident bytes.
+    clients, in use; ``granted``: all that they have; ``shared``: bytes of their segments. ``memory``: resident bytes.
+    ``pools``: bytes that the pools of all engines hold, of host and of device memory.
     """
 
     engines: tuple[Held, ...]
@@ -167,7 +168,10 @@ class Beat(msgspec.Struct, tag=True, frozen=True, kw_only=True):
     busy_with: str
     clients: int
     slots: int
+    granted: int
+    shared: int
     memory: int
+    pools: tuple[int, int]
     compared: tuple[Compared, ...] = ()
 
 

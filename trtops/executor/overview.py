@@ -28,7 +28,9 @@ class WorkerStatus:
         state: ``starting``, ``serving``, ``loading`` or ``stopping``.
         engines: ``NAME@GENERATION`` of what it holds, with the channel where that is not the stable one.
         seconds: since it was started. ``silent``: since its last sign of life.
-        clients, slots: connected clients, and their slots in use. ``memory``: resident bytes.
+        clients, slots: connected clients, and their slots in use. ``granted``: all slots that they have. ``shared``:
+            bytes of their segments.
+        memory: resident bytes. ``pools``: bytes that the pools of its engines hold, of host and of device memory.
     """
 
     number: int
@@ -40,7 +42,10 @@ class WorkerStatus:
     silent: float
     clients: int
     slots: int
+    granted: int
+    shared: int
     memory: int
+    pools: tuple[int, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +114,10 @@ class Overview:
             silent=self.now - worker.beat,
             clients=beat.clients if beat else 0,
             slots=beat.slots if beat else 0,
+            granted=beat.granted if beat else 0,
+            shared=beat.shared if beat else 0,
             memory=beat.memory if beat else 0,
+            pools=beat.pools if beat else (0, 0),
         )
 
     def _unit(self, one: Unit) -> UnitStatus:
@@ -159,7 +167,11 @@ def plain(workers: Sequence[WorkerStatus], units: Sequence[UnitStatus]) -> list[
             "silent_seconds": round(worker.silent, 3),
             "clients": worker.clients,
             "slots_in_use": worker.slots,
+            "slots": worker.granted,
+            "shared_bytes": worker.shared,
             "memory_bytes": worker.memory,
+            "host_pool_bytes": worker.pools[0],
+            "device_pool_bytes": worker.pools[1],
             "engines": held.pop(worker.number, []),
         }
         for worker in workers

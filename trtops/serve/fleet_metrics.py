@@ -41,6 +41,13 @@ def _of_workers(workers: tuple[WorkerStatus, ...]) -> Iterator[Metric]:
     memory = GaugeMetricFamily("trtops_worker_memory_bytes", "Resident memory of a worker", labels=labels)
     clients = GaugeMetricFamily("trtops_worker_clients", "Clients that are connected to a worker", labels=labels)
     slots = GaugeMetricFamily("trtops_worker_slots_in_use", "Slots of clients that a worker holds", labels=labels)
+    granted = GaugeMetricFamily("trtops_worker_slots", "Slots that clients of a worker have", labels=labels)
+    shared = GaugeMetricFamily(
+        "trtops_worker_shared_memory_bytes", "Memory that a worker shares with its clients", labels=labels
+    )
+    pools = GaugeMetricFamily(
+        "trtops_worker_pool_bytes", "Memory that the pools of a worker's engines hold", labels=["worker", "pool"]
+    )
     silent = GaugeMetricFamily("trtops_worker_silence_seconds", "Since a worker's last sign of life", labels=labels)
     for worker in workers:
         name = str(worker.number)
@@ -48,8 +55,12 @@ def _of_workers(workers: tuple[WorkerStatus, ...]) -> Iterator[Metric]:
         memory.add_metric([name], worker.memory)
         clients.add_metric([name], worker.clients)
         slots.add_metric([name], worker.slots)
+        granted.add_metric([name], worker.granted)
+        shared.add_metric([name], worker.shared)
+        for pool, size in zip(("host", "device"), worker.pools, strict=True):
+            pools.add_metric([name, pool], size)
         silent.add_metric([name], worker.silent)
-    yield from (about, memory, clients, slots, silent)
+    yield from (about, memory, clients, slots, granted, shared, pools, silent)
 
 
 def _of_units(units: tuple[UnitStatus, ...]) -> Iterator[Metric]:

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import socket
 import struct
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from trtops.transport.connection import Connection
 
 _CREDENTIALS: Final = struct.Struct("3i")  # struct ucred of unix(7): pid, uid, gid
@@ -39,6 +42,16 @@ class Patience:
         self._skip = 0 if came else (1 << self._misses) - 1
 
 
+@dataclass(frozen=True, slots=True)
+class Holding:
+    """What clients have: how many of them, slots that they were granted and those in use, bytes of their segments."""
+
+    clients: int
+    slots: int
+    in_use: int
+    bytes: int
+
+
 class Peer:
     """A client: its socket, before and after the welcome.
 
@@ -65,3 +78,15 @@ class Peer:
     def __repr__(self) -> str:
         """Show who it is and what is in flight."""
         return repr(self.connection) if self.connection is not None else f"Peer({self.name}, not greeted)"
+
+
+def holding(peers: Collection[Peer]) -> Holding:
+    """What these clients have."""
+    welcomed = [peer.connection for peer in peers if peer.connection is not None]
+    layouts = [connection.segment.layout for connection in welcomed]
+    return Holding(
+        clients=len(peers),
+        slots=sum(layout.slots for layout in layouts),
+        in_use=sum(connection.in_flight for connection in welcomed),
+        bytes=sum(layout.total for layout in layouts),
+    )

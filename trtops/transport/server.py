@@ -25,7 +25,7 @@ from trtops.transport.connection import Connection, Handler
 from trtops.transport.crew import Crew, Turn
 from trtops.transport.limits import Limits, agree
 from trtops.transport.listening import listen
-from trtops.transport.peers import Patience, Peer
+from trtops.transport.peers import Holding, Patience, Peer, holding
 from trtops.transport.ring import Violation
 from trtops.transport.segment import create
 from trtops.transport.wire import (
@@ -126,18 +126,17 @@ class Server:
 
     def __repr__(self) -> str:
         """Show clients and slots in use."""
-        peers = list(self._peers.values())
-        return f"Server({self.path}: {len(peers)} clients, {self.slots} slots in use)"
+        held = self.held()
+        return f"Server({self.path}: {held.clients} clients, {held.in_use} slots in use)"
 
     @property
     def clients(self) -> int:
         """Clients that are connected."""
         return len(self._peers)
 
-    @property
-    def slots(self) -> int:
-        """Slots in use, of all clients."""
-        return sum(peer.connection.in_flight for peer in list(self._peers.values()) if peer.connection is not None)
+    def held(self) -> Holding:
+        """What clients have. Any thread may ask."""
+        return holding(tuple(self._peers.values()))
 
     def adopt(self, sock: socket.socket) -> None:
         """Serve a client that another process accepted and let in, whose hello has not been read.

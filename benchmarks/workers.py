@@ -25,7 +25,8 @@ import sys
 import tempfile
 import threading
 import time
-from collections import defaultdict
+from collections import Counter, defaultdict
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -55,7 +56,7 @@ def load(supervisor: Supervisor, folder: Path, generation: int, load_seconds: fl
         version="1.0.0",
         digest=f"generation {generation}",
         backend="fake",
-        batching=Batching(max_batch=64),
+        batching=Batching.model_validate({"max_batch": 64, "queue": {"timeout": "10s"}}),
         instances=1,
         open_session=opening(folder, cost_us=1000, load_seconds=load_seconds),
     )
@@ -72,7 +73,8 @@ def client(path: str, threads: int) -> None:
     sys.stdout.write("ready\n")
     sys.stdout.flush()
     for line in sys.stdin:
-        end = time.monotonic() + float(line)
+        seconds = float(line)
+        end = time.monotonic() + seconds
         good: list[tuple[float, float]] = []
         bad: list[tuple[float, float, str]] = []
         askers = [threading.Thread(target=_ask, args=(remote, x, end, good, bad)) for _ in range(threads)]
@@ -80,8 +82,9 @@ def client(path: str, threads: int) -> None:
             asker.start()
         for asker in askers:
             asker.join()
-        took = sorted(seconds for _, seconds in good)
-        told = {"answers": len(took), "longest": took[-1], "p99": took[len(took) * 99 // 100], "bad": bad}
+        took = sorted(waited for _, waited in good)
+        longest, p99 = (took[-1], took[len(took) * 99 // 100]) if took else (seconds, seconds)
+        told = {"answers": len(took), "longest": longest, "p99": p99, "bad": bad}
         sys.stdout.write(json.dumps({**told, "times": [at for at, _ in good]}) + "\n")
         sys.stdout.flush()
 
@@ -104,11 +107,11 @@ def _ask(
 
 
 def _infer(remote: RemoteEngines, x: dict[str, np.ndarray[Any, Any]]) -> str | None:
-    """Ask once. Returns the name of the error, if there was one."""
+    """Ask once. Returns the error, if there was one."""
     try:
         remote.infer("e", x, 1)
     except TrtopsError as error:
-        return type(error).__name__
+        return f"{type(error).__name__}: {error.what}"
     return None
 
 
@@ -154,6 +157,7 @@ class Bench:
         load(supervisor, folder, 1)
         self.clients = Clients(supervisor.path, told.clients)
         self.found: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
+        self.errors: dict[str, Counter[str]] = defaultdict(Counter)
 
     def round(self) -> None:
         """Measure each case once."""
@@ -166,23 +170,26 @@ class Bench:
         self._measure("killed", self._seconds, self._kill)
 
     def _measure(self, case: str, seconds: float, disturb: Callable[[], float | None]) -> None:
-        at: list[float | None] = []
-        timer = threading.Timer(self._seconds / 2, lambda: at.append(disturb()))
-        timer.start()
-        told = self.clients.run(seconds)
-        timer.join()
+        with ThreadPoolExecutor(1) as beside:
+            disturbed = beside.submit(self._later, self._seconds / 2, disturb)
+            told = self.clients.run(seconds)
+            killed = disturbed.result()  # or what went wrong there
         numbers, bad = self.found[case], [one for client in told for one in client["bad"]]
         numbers["answers/s"].append(sum(client["answers"] for client in told) / seconds)
         numbers["p99 ms"].append(max(client["p99"] for client in told) * 1e3)
         numbers["longest ms"].append(max(client["longest"] for client in told) * 1e3)
         numbers["failed"].append(len(bad))
-        killed = at[0]
+        self.errors[case].update(name for _, _, name in bad)
         if killed is not None:
             in_flight = [when - killed for when, waited, _ in bad if when - waited <= killed]
             times = sorted(when for client in told for when in client["times"] if when > killed + 0.01)
             numbers["in flight: told after ms"].append(max(in_flight, default=0.0) * 1e3)
             gaps = [later - earlier for earlier, later in zip([killed, *times], times, strict=False)]
             numbers["nobody was served for ms"].append(max(gaps) * 1e3)
+
+    def _later(self, seconds: float, disturb: Callable[[], float | None]) -> float | None:
+        time.sleep(seconds)
+        return disturb()
 
     def _swap(self, seconds: float) -> None:
         self._generation += 1
@@ -207,6 +214,8 @@ def report(bench: Bench, told: argparse.Namespace) -> str:
         more = [one - other for one, other in zip(bench.found[case]["longest ms"], calm["longest ms"], strict=True)]
         failed = statistics.fmean(bench.found[case]["failed"])
         lines.append(f"{case}: {failed:g} failed a round; longest request {spread(more, '+.1f')} ms more than calm")
+    for case, errors in bench.errors.items():
+        lines += [f"{case}: {number} x {name}" for name, number in errors.most_common()]
     told_after, unserved = "in flight: told after ms", "nobody was served for ms"
     lines += [f"killed: {name} {spread(killed[name], '.1f')}" for name in (told_after, unserved)]
     return "\n".join(lines) + "\n"

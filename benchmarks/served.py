@@ -1,6 +1,6 @@
 """A server as a user starts it: a repository of one engine of the fake backend, shipped, then ``trtops serve``.
 
-The engine sums up rows of 16 floats. What it plays is said at the build (``TRTOPS_FAKE``), e.g. ``cost_us=5000``.
+The engine sums up rows of 16 floats. What it plays is said when it is served (``TRTOPS_FAKE``), e.g. ``cost_us=5000``.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ model: {{source: "file:sum.onnx", sha256: {sha256}}}
 targets: [{{backend: fake}}]
 precision: {{mode: fp32}}
 profiles: [{{name: default, inputs: {{x: {{min: [1, 16], opt: [16, 16], max: [16, 16]}}}}}}]
-batching: {{max_batch: 16}}
+batching: {{max_batch: 16, queue: {{timeout: 10s}}}}
 memory: {{workspace: 1MiB}}
 interface: {{version: 1.0.0}}
 accuracy: {{samples: random, atol: 1e-4, rtol: 1e-3}}
@@ -42,7 +42,7 @@ benchmark: {{batch_sizes: [1, 16], warmup: 10ms, duration: 300ms}}
 """
 
 
-def ship(folder: Path, **plays: float) -> None:
+def ship(folder: Path) -> None:
     """Make the repository in an empty folder, and take its engine through every gate to a release.
 
     Raises:
@@ -66,7 +66,7 @@ def ship(folder: Path, **plays: float) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "trtops", "ship", ENGINE],
         cwd=folder,
-        env=_environment(folder) | {"TRTOPS_FAKE": json.dumps(plays)},
+        env=_environment(folder),
         capture_output=True,
         text=True,
         check=False,
@@ -81,7 +81,7 @@ def _environment(folder: Path) -> dict[str, str]:
 
 
 @contextlib.contextmanager
-def serving(folder: Path, *flags: str) -> Iterator[tuple[psutil.Process, dict[str, Any]]]:
+def serving(folder: Path, *flags: str, **plays: float) -> Iterator[tuple[psutil.Process, dict[str, Any]]]:
     """Serve it on free ports until the block ends: the server's process and its ready line.
 
     Raises:
@@ -91,7 +91,12 @@ def serving(folder: Path, *flags: str) -> Iterator[tuple[psutil.Process, dict[st
     command += ["--drain", "5", *flags]
     with (folder / "serve.log").open("w+") as log:
         process = subprocess.Popen(
-            command, cwd=folder, env=_environment(folder), stdout=subprocess.PIPE, stderr=log, text=True
+            command,
+            cwd=folder,
+            env=_environment(folder) | {"TRTOPS_FAKE": json.dumps(plays)},
+            stdout=subprocess.PIPE,
+            stderr=log,
+            text=True,
         )
         try:
             assert process.stdout is not None

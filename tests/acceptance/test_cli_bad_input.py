@@ -246,3 +246,20 @@ def test_new_with_a_wrong_name_or_file(repo: Repository) -> None:
     (repo.root / "engines" / "two" / "model.onnx").write_bytes(b"mine")
     repo.call("new", "two", "--model", model).says(2, "would be copied over another file")
     assert (repo.root / "engines" / "two" / "model.onnx").read_bytes() == b"mine"
+
+
+@pytest.mark.parametrize(
+    "words", [("schema", "nonsense"), ("trust", "rotate", "nonsense"), ("check", "--format", "nonsense")]
+)
+def test_a_choice_that_there_is_not_is_told_with_those_that_there_are(repo: Repository, words: tuple[str, ...]) -> None:
+    done = repo.call(*words).says(2, "nonsense", "is not one of '")
+    assert "Value error" not in done.err
+
+
+def test_what_was_skipped_is_said_once(repo: Repository) -> None:
+    repo.edit(
+        "  - backend: onnxruntime",
+        "  - backend: tensorrt\n    version: '8.6'\n    gpu: {name: H200, compute_capability: '9.0'}",
+    )
+    done = repo.call("verify", "tiny").says(2, "tensorrt is not installed")
+    assert done.err.count("tensorrt is not installed") == 1

@@ -194,6 +194,19 @@ def test_the_matrix_has_changed_engines_by_targets_with_labels_from_data(repo: R
     assert one["runner"] == ["self-hosted"]
 
 
+def test_runners_are_those_of_the_revision_that_the_settings_name(repo: Repository) -> None:
+    """Not only where a flag names it: a job says once, in its environment, whose rules count."""
+    git(repo.root, "init", "-q", "-b", "main")
+    git(repo.root, "add", "governance", "policies", "engines", "trtops.toml")
+    git(repo.root, "commit", "-q", "-m", "merged")
+    runners = repo.root / "governance" / "runners.yaml"
+    runners.write_text(runners.read_text().replace("[ubuntu-24.04]", "[self-hosted]"))
+    for revision, labels in (("", ["self-hosted"]), ("main", ["ubuntu-24.04"])):
+        environment = {"TRTOPS_POLICIES_FROM": revision} if revision else {}
+        done = repo.call("plan", "--format", "github-matrix", **environment).says(0)
+        assert json.loads(done.out)["include"][0]["runner"] == labels
+
+
 @pytest.mark.parametrize(
     ("text", "words"),
     [

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from typing import TYPE_CHECKING
 
 import pytest
@@ -74,6 +77,29 @@ environments:
     tiny: [{tiny}]
     "*": [age1ql3z7hjy54pw3hyww5ayyfg7zqgvc7w3j2elw8zmrj2kg5sfn9aqmcac8p]
 """
+
+
+def test_a_secret_on_a_terminal_ends_its_line(repo: Repository) -> None:
+    """The prompt that follows would else stand behind the value."""
+    (repo.engine / "runtime.yaml").write_text(RUNTIME)
+    repo.call("secret", "keygen").says(0)
+    _seal(repo, "db/password", VALUE).says(0)
+    reader, terminal = os.openpty()
+    try:
+        command = [sys.executable, "-m", "trtops", "secret", "open", "tiny", "db/password"]
+        done = subprocess.run(
+            command,
+            cwd=repo.root,
+            env=repo.environment(),
+            stdout=terminal,
+            stderr=subprocess.PIPE,
+            timeout=90,
+            check=False,
+        )
+        assert (done.returncode, os.read(reader, 1000)) == (0, f"{VALUE}\r\n".encode()), done.stderr
+    finally:
+        os.close(reader)
+        os.close(terminal)
 
 
 def test_recipients_stand_in_a_file_and_rotating_follows_it(repo: Repository) -> None:

@@ -12,8 +12,10 @@ import jsonschema
 import pytest
 
 from tests.support import records
+from trtops.document import invalid
 from trtops.errors import Denied, FetchFailed, InputError, Location, Problem, Undecided
-from trtops.report import text
+from trtops.report import markdown, text
+from trtops.report.bounded import Section, joined
 from trtops.report.checks import COMMAND, Change, CheckReport, Effect, Failure, Gone, Proposal, shortened
 from trtops.workflow.outputs import Format, render
 
@@ -150,6 +152,52 @@ def test_markdown_of_hostile_text_mentions_nobody_and_holds_no_html() -> None:
     written = render(hostile(), "markdown")
     assert "<b>" not in written
     assert "@team" not in written
+
+
+def test_a_summary_that_github_would_not_take_keeps_what_denies_and_counts_the_rest() -> None:
+    """Over 1 MiB GitHub shows nothing at all."""
+    value = report()
+    denied = next(one for one in value.verdicts if one.decision == "deny")
+    warned = denied.model_copy(
+        update={
+            "findings": tuple(one.model_copy(update={"severity": "warn", "level": "soft"}) for one in denied.findings)
+        }
+    )
+    assert warned.decision == "warn"
+    many = tuple(
+        (denied if number % 50 == 0 else warned).model_copy(update={"subject": f"engine-{number}"})
+        for number in range(3000)
+    )
+    whole = CheckReport(verdicts=many)
+    written = markdown.check(whole)
+    assert 900_000 < len(written.encode()) <= 1_000_000
+    assert "".join((f"### engine-{number}: ❌" in written and ".") or "" for number in range(0, 3000, 50)) == "." * 60
+    head, last = written.splitlines()[0], written.splitlines()[-1]
+    assert head.startswith("## ❌ denied")
+    shown = written.count("\n### ")
+    assert re.fullmatch(r"✂️ \*\*Left out\*\*: .*\d+ sections?, for GitHub shows 1 MiB.*", last)
+    assert f"and {3001 - shown} section" in last or f": {3001 - shown} section" in last
+    assert "Left out" not in markdown.check(value)
+
+
+@pytest.mark.parametrize("limit", [500, 700, 1200, 5000])
+def test_a_cut_report_is_never_larger_than_its_limit_nor_cut_within_a_character(limit: int) -> None:
+    sections = [Section("## head"), Section("\n".join("é" * 30 for _ in range(40)), 1), Section("x" * 100, 2)]
+    written = joined(sections, limit)
+    assert len(written.encode()) <= limit
+    assert written.startswith("## head\n")
+    assert set(written.split("\n\n✂")[0]) <= set("#heads éx\n")
+    if limit == 5000:
+        assert written.endswith(f"{'x' * 100}\n")
+
+
+def test_one_problem_is_said_once_and_several_are_summed_up() -> None:
+    problem = Problem("spec.type", "`a` is 'b'", Location("engine.yaml", 3, 1), "write a number")
+    other = Problem("spec.type", "`c` is 'd'", Location("engine.yaml", 4, 1), "write a number")
+    assert text.error(invalid("engine.yaml", [problem])).count("`a` is 'b'") == 1
+    both = text.error(invalid("engine.yaml", [problem, other]))
+    assert "2 problems, the first: `a` is 'b'" in both
+    assert both.count("`c` is 'd'") == 1
 
 
 @pytest.mark.parametrize("value", [report(), hostile(), CheckReport(), CheckReport(failures=(Failure("b", WRONG),))])

@@ -409,10 +409,10 @@ def _measured(here: Workspace, engine: str, target: list[str] | None, want: Want
     from trtops.workflow.measure import measure
 
     checked, builds = _built(here, engine, target)
+    _refuse_none(checked, builds)
     for one in builds:
         if one.built is None:
             typer.echo(f"{one.target.id}: skipped: {one.skipped}", err=True)
-    _refuse_none(checked, builds)
     return [measure(here, checked, one, want) for one in builds if one.built is not None]
 
 

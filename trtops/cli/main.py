@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 from trtops import __version__
 from trtops.cli import (
@@ -23,8 +24,26 @@ from trtops.cli import (
     trust,
 )
 
+
+class Commands(TyperGroup):
+    """The commands; says of a wrong argument what is wrong and not by which class it was found."""
+
+    def invoke(self, ctx: typer.Context) -> Any:  # type: ignore[override]  # noqa: ANN401 - what the command returns
+        """Run a command, as its base does.
+
+        Raises:
+            typer.BadParameter: an argument is wrong.
+        """
+        try:
+            return super().invoke(ctx)
+        except typer.BadParameter as error:
+            error.message = error.message.removeprefix("Value error, ")  # pydantic's, by which some versions check
+            raise
+
+
 app = typer.Typer(
     name="trtops",
+    cls=Commands,
     help="The release platform for TensorRT engines.",
     no_args_is_help=True,
     add_completion=False,

@@ -73,13 +73,18 @@ def open_(
 ) -> int:
     """Print a value, with this home's identity.
 
-    For a pipe: the value and nothing else goes to standard output. A service opens its secrets itself, in memory.
+    For a pipe: the value and nothing else goes to standard output; on a terminal a line end follows. A service opens
+    its secrets itself, in memory.
     """
+    import sys
+
     from trtops.workflow.secrets import open_secret
 
     with workspace({"environment": environment}, quiet=True) as here:
         value = open_secret(here, engine, path)
     say(value.get_secret_value())
+    if sys.stdout.isatty() and not value.get_secret_value().endswith("\n"):
+        say("\n")
     return 0
 
 

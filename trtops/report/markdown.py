@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from trtops.errors import InputError
 from trtops.report import tables
+from trtops.report.bounded import SUMMARY_BYTES, Section, joined
 from trtops.report.checks import shortened
 from trtops.report.escape import visible
 from trtops.report.labels import label
@@ -27,6 +28,9 @@ _LINK = re.compile(r"https://[A-Za-z0-9._~:/?#=%-]+")
 _DECISIONS = {"allow": "✅ allowed", "warn": "⚠️ allowed with warnings", "deny": "❌ denied"}
 _RESULTS = ("✅ allowed", "❌ denied", "❗ not decided")
 _MARKS = {"denied": "❌", "warning": "⚠️", "info": "ℹ️", "waived": "☑️"}  # noqa: RUF001 - emoji
+
+_DENIES, _WARNS, _TABLE = 1, 2, 3
+"""Ranks of sections: a table of a thousand engines goes before what is said of them."""
 
 
 def inline(text: str) -> str:
@@ -72,20 +76,26 @@ def _verdict(value: Verdict) -> str:
     return "\n".join(lines).rstrip() + "\n"
 
 
-def check(report: CheckReport) -> str:
-    """The result in a line, what was looked at, a table of engines; then each verdict that says something."""
-    parts = [f"## {_RESULTS[min(report.exit_code, 2)]}: {inline(report.headline)}"]
+def check(report: CheckReport, limit: int = SUMMARY_BYTES) -> str:
+    """The result in a line, what was looked at, a table of engines; then each verdict that says something.
+
+    Args:
+        report: what was found.
+        limit: bytes of UTF-8. Where more would be said, what denies is kept before what warns.
+    """
+    parts = [Section(f"## {_RESULTS[min(report.exit_code, 2)]}: {inline(report.headline)}")]
     scope = [f"- {inline(line)}" for line in report.scope()]
-    parts += ["\n".join(scope)] if scope else []
-    parts += [table(_engines(report)).rstrip("\n")] if report.verdicts else []
-    for subjects, reason in report.grouped_failures():
-        parts.append(_undecided(subjects, reason))
-    parts += [_verdict(value).rstrip("\n") for value in report.verdicts if value.findings]
+    parts += [Section("\n".join(scope))] if scope else []
+    parts += [Section(table(_engines(report)).rstrip("\n"), _TABLE)] if report.verdicts else []
+    parts += [Section(_undecided(subjects, reason), _DENIES) for subjects, reason in report.grouped_failures()]
+    for value in report.verdicts:
+        if value.findings:
+            parts.append(Section(_verdict(value).rstrip("\n"), _DENIES if value.decision == "deny" else _WARNS))
     if report.proposal is not None:
         head, *lines = report.proposed()
-        parts.append(f"### Change to policies\n\n{inline(head)}")
-        parts += ["\n".join(f"- {inline(line)}" for line in lines)] if lines else []
-    return "\n\n".join(parts) + "\n"
+        parts.append(Section(f"### Change to policies\n\n{inline(head)}", _DENIES))
+        parts += [Section("\n".join(f"- {inline(line)}" for line in lines), _DENIES)] if lines else []
+    return joined(parts, limit)
 
 
 def _engines(report: CheckReport) -> Table:

@@ -181,7 +181,8 @@ def error(value: TrtopsError, style: Style = PLAIN) -> str:
     problems = value.problems if isinstance(value, InputError) else ()
     lines = [line for problem in problems for line in _problem(problem, style)]
     where = f"{style.paint(visible(str(value.where)), 'bold')}: " if value.where else ""
-    lines.append(f"{where}{style.paint('error', 'red', 'bold')}: {visible(value.what)}")
+    if not (len(problems) == 1 and value.what.endswith(problems[0].message)):  # else it would only be said again
+        lines.append(f"{where}{style.paint('error', 'red', 'bold')}: {visible(value.what)}")
     if value.fix and not any(problem.fix == value.fix for problem in problems):
         lines += _block("fix", value.fix, style)
     if isinstance(value, BuildFailed) and value.log.strip():

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import shlex
 import socket
 import stat
 from typing import TYPE_CHECKING
@@ -34,9 +36,24 @@ def listen(path: Path, mode: int) -> socket.socket:
         raise
     except OSError as error:
         sock.close()
-        raise StorageError(f"no socket can be made: {error}", where=str(path), fix="check the path") from error
+        what, fix = _unfit(path, error)
+        raise StorageError(f"no socket can be made: {what}", where=str(path), fix=fix) from error
     sock.settimeout(0)
     return sock
+
+
+def _unfit(path: Path, error: OSError) -> tuple[str, str]:
+    """Why a socket cannot be made at a path, and what to do about it."""
+    folder = path.parent
+    if not folder.is_dir():
+        if folder.exists():
+            return f"{folder} is no folder", "choose a path in a folder"
+        return f"there is no folder {folder}", f"make it: mkdir -p {shlex.quote(str(folder))}"
+    if isinstance(error, PermissionError):
+        return f"no right to write to {folder}", "let this user write there, or choose another path"
+    if error.errno is None:  # of Python itself: sun_path has 108 bytes, its end included
+        return f"the path has {len(os.fsencode(path))} bytes, and 107 are the most", "choose a shorter one"
+    return os.strerror(error.errno), "choose another path"
 
 
 def _remove_stale(path: Path) -> None:

@@ -53,7 +53,8 @@ def plan(
         workspace: whose environment.
         names: engines by name or folder; none: all, or those that the change touches.
         changed_since: only engines that differ from the merge base with this revision.
-        policies_from: revision to read policies and runners from; None: the working tree.
+        policies_from: revision to read policies and runners from; None: that of the settings, without one the working
+            tree.
 
     Raises:
         InputError: there is no such engine, a spec is wrong, or the registry has releases and here are no trusted keys.
@@ -70,7 +71,8 @@ def plan(
         raise InputError("engines and --changed-since exclude each other", fix="leave out one of them")
     if policies_from is not None:
         workspace = set_by(workspace, policies_from)
-    runners = _runners(workspace, policies_from)
+    judges = workspace.resolved.settings.policies_from if policies_from is None else policies_from
+    runners = _runners(workspace, judges)
     with open_gate(workspace, policies_from=policies_from) as gate:
         if changed_since is None:
             folders = folders_of(workspace, names)

@@ -2,7 +2,7 @@
 
     python benchmarks/serve_grpc.py [--rounds 5] [--seconds 4] [--write FILE]
 
-The engine of serve_http.py; load by ``h2load``, 4 connections with 16 streams each. A call that fails has HTTP status
+The engine of serve_server.py; load by ``h2load``, 4 connections with 16 streams each. A call that fails has HTTP status
 200 too, so the bytes of all answers are compared with those of one that was checked.
 """
 
@@ -22,7 +22,7 @@ from pathlib import Path
 
 import grpc
 import numpy as np
-from serve_http import Bench, Candidate, Server, best, ratios_of, report, triton, trtops
+from serve_bench import Bench, Candidate, Server, best, ratios_of, report, triton, trtops
 from serve_load import Seen
 
 from trtops.serve.grpc_messages import SERVICE, messages

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
@@ -17,6 +17,11 @@ if TYPE_CHECKING:
 
     from trtops.executor.port import EngineInfo, Engines, Relief
     from trtops.transport.connection import Answer
+
+
+_SPARE: Final = 1e-4
+"""Seconds of a batch up to which a thread that works for clients runs the next one, too, in place of the lane's thread:
+about as long as it takes to wake that one."""
 
 
 class Attachment:
@@ -50,7 +55,7 @@ class Attachment:
     def start(self, *, relief: Relief | None = None) -> None:
         """Start what was queued, see :meth:`trtops.executor.port.Offers.start`."""
         if self._starts is not None:
-            self._starts.start(relief=relief)
+            self._starts.start(relief=relief, spare=_SPARE if relief is not None else 0.0)
 
     def mapped(self, memory: NDArray[np.uint8]) -> None:
         """Have a client's segment page-locked, so that a device reads inputs from where they are."""

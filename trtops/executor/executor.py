@@ -167,7 +167,8 @@ class Executor:
                 lane's thread, and with an idle lane the completion thread's. This is asked before, and told when the
                 device has the batch, so that another thread waits meanwhile. Where it says no, and where it is None,
                 the lane's thread runs the batch.
-            spare: without relief, seconds: this thread runs batches of an engine that takes no longer for one of late.
+            spare: seconds: this thread runs batches of an engine that takes no longer for one of late; with relief,
+                those that follow the first one.
         """
         with self._lock:
             actions = planner.plan(self._state, self._clock())

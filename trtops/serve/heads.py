@@ -25,11 +25,16 @@ _UNPLAIN: Final = (b"transfer-encoding", b"expect", b"upgrade")
 class Head:
     """A head and what it means. ``size`` and ``length`` are the bytes of the head and of the body after it."""
 
+    text: bytes
     method: bytes
     target: bytes
     headers: Mapping[bytes, bytes]
     size: int
     length: int
+
+    def begins(self, data: bytes) -> bool:
+        """Whether ``data`` is exactly one whole request with this head."""
+        return len(data) == self.size + self.length and data.startswith(self.text)
 
 
 class Heads:
@@ -62,4 +67,5 @@ class Heads:
         ):
             if len(self._kept) >= _KEPT:
                 self._kept.clear()
-            self._kept[data[:size]] = Head(exchange.method, exchange.target, headers, size, len(exchange.body))
+            text = data[:size]
+            self._kept[text] = Head(text, exchange.method, exchange.target, headers, size, len(exchange.body))

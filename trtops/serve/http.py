@@ -51,6 +51,7 @@ class Connection(asyncio.Protocol):
         self.deadline = _NEVER
         self._parser: Any = httptools.HttpRequestParser(self)
         self._alone: bytes | None = None
+        self._head: Head | None = None
         self._working: deque[Exchange] = deque()
         self._waiting: deque[Exchange] = deque()
         self._current: Exchange | None = None
@@ -123,9 +124,12 @@ class Connection(asyncio.Protocol):
         """Parse. Every fault ends in an answer and the end of the connection."""
         if self._stopped:
             return
-        if self._between_requests():
-            head = self.front.heads.find(data)
+        if self._current is None and not self._in_headers and not self._waiting:
+            head = self._head
+            if head is None or not head.begins(data):
+                head = self.front.heads.find(data)
             if head is not None:
+                self._head = head
                 self._take(head, data)
                 return
             self._alone = data
@@ -148,9 +152,6 @@ class Connection(asyncio.Protocol):
             self._refuse(HttpError(400, "malformed HTTP: no method that is known here"))
         except httptools.HttpParserError as error:
             self._refuse(HttpError(400, f"malformed HTTP: {error}"))
-
-    def _between_requests(self) -> bool:
-        return self._current is None and not self._in_headers and not self._waiting
 
     def _take(self, head: Head, data: bytes) -> None:
         """Take a request whose head is known: what the parser and its callbacks would do, at once."""
@@ -312,7 +313,9 @@ class Connection(asyncio.Protocol):
             self._advance()
             return
         self._flushing = True
-        self._start(exchange)
+        self._working.append(exchange)
+        exchange.started = self.front.now()
+        self.front.handle(exchange)
         self._flushing = False
         if exchange.answer is not None:
             self._advance()

@@ -284,10 +284,10 @@ def test_the_calls_deadline_is_the_requests_and_its_end_takes_the_request_back()
         engines.gate.clear()
         before = time.monotonic()
         with pytest.raises(grpc.RpcError) as caught:
-            call(served, good(), timeout=0.4)
+            call(served, good(), timeout=2)
         assert caught.value.code() is grpc.StatusCode.DEADLINE_EXCEEDED
         assert engines.taken[0].deadline is not None
-        assert before < engines.taken[0].deadline < time.monotonic() + 0.4
+        assert before < engines.taken[0].deadline < time.monotonic() + 2
         with grpc.insecure_channel(f"127.0.0.1:{served.grpc}") as channel:
             future = channel.unary_unary(INFER).future(good())
             while len(engines.taken) < 2:

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.service
 
-QUICK = Limits(header_bytes=2048, headers=20, body_bytes=100_000, header_time=0.5, body_time=0.5, idle_time=0.5)
+QUICK = Limits(header_time=2.0, body_time=2.0, idle_time=2.0)
 
 
 @pytest.fixture(scope="module")

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.support.certificates import authority, issue
-from tests.support.opa_server import FaultyServer, free_port, running_opa
+from tests.support.opa_server import FaultyServer, refusing_port, running_opa
 from tests.support.policies import OWNER, document, opa_binary, repository, write, write_rule
 from trtops.errors import Undecided
 from trtops.policy.bundle import bundle
@@ -55,7 +55,7 @@ def test_the_faulty_server_can_answer(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("fault", "words"),
     [
-        ("slow", "did not answer within 0.3 s"),
+        ("slow", "did not answer within 2 s"),
         ("error", "said 500: the disk is full"),
         ("refused", "said 401: request rejected"),
         ("truncated", "cannot be asked"),
@@ -71,7 +71,7 @@ def test_the_faulty_server_can_answer(tmp_path: Path) -> None:
 )
 def test_a_server_that_misbehaves_never_passes(tmp_path: Path, fault: str, words: str) -> None:
     policies = load_policies(repository(tmp_path))
-    timeout = 0.3 if fault == "slow" else 10
+    timeout = 2 if fault == "slow" else 10
     with faulty(policies, fault) as url, closing(connect(policies, url, timeout=timeout)) as engine:
         with pytest.raises(Undecided) as caught:
             judge(policies, engine)
@@ -81,9 +81,10 @@ def test_a_server_that_misbehaves_never_passes(tmp_path: Path, fault: str, words
 
 def test_a_server_that_is_not_there(tmp_path: Path) -> None:
     policies = load_policies(repository(tmp_path))
-    url = f"http://127.0.0.1:{free_port()}"
-    with closing(connect(policies, url)) as engine, pytest.raises(Undecided, match="Connection refused") as caught:
-        judge(policies, engine)
+    with refusing_port() as port:
+        url = f"http://127.0.0.1:{port}"
+        with closing(connect(policies, url)) as engine, pytest.raises(Undecided, match="Connection refused") as caught:
+            judge(policies, engine)
     assert caught.value.where == url
 
 
@@ -216,19 +217,19 @@ def test_our_own_server_starts_beside_others(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("script", "words"),
+    ("script", "words", "timeout"),
     [
-        ("exit 3", "it said nothing"),
-        ("echo 'unknown command run' >&2; exit 1", "unknown command run"),
-        ("exec sleep 30", "did not start in time"),
+        ("exit 3", "it said nothing", 60),
+        ("echo 'unknown command run' >&2; exit 1", "unknown command run", 60),
+        ("exec sleep 30", "did not start in time", 1),
     ],
 )
-def test_a_binary_that_is_no_opa(tmp_path: Path, script: str, words: str) -> None:
+def test_a_binary_that_is_no_opa(tmp_path: Path, script: str, words: str, timeout: float) -> None:
     binary = tmp_path / "opa"
     binary.write_text(f"#!/bin/sh\n{script}\n")
     binary.chmod(0o755)
     policies = load_policies(repository(tmp_path))
-    with closing(start(policies, binary, timeout=1)) as engine, pytest.raises(Undecided, match=words):
+    with closing(start(policies, binary, timeout=timeout)) as engine, pytest.raises(Undecided, match=words):
         judge(policies, engine)
 
 

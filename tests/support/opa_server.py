@@ -6,47 +6,57 @@ import json
 import socket
 import subprocess
 import threading
-import time
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING, Any
+
+from tests.support.waiting import until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
 
-def free_port() -> int:
-    """A loopback port that is free now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+@contextmanager
+def refusing_port() -> Iterator[int]:
+    """A loopback port where nobody listens, and nobody can meanwhile."""
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        yield int(taken.getsockname()[1])
 
 
 @contextmanager
 def running_opa(binary: Path, *arguments: str) -> Iterator[str]:
-    """A real server that somebody else runs; gives its URL."""
-    port = free_port()
-    command = [str(binary), "run", "--server", f"--addr=127.0.0.1:{port}", "--skip-version-check", "--log-level=error"]
-    process = subprocess.Popen([*command, *arguments], stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    try:
-        _wait(port, process)
-        yield f"http://127.0.0.1:{port}"
-    finally:
-        process.terminate()
-        process.wait(10)
-
-
-def _wait(port: int, process: subprocess.Popen[bytes]) -> None:
-    for _ in range(2000):
-        assert process.poll() is None, "OPA ended"
+    """A real server that somebody else runs; gives its URL. OPA does not tell which port it got, so it is given one."""
+    for _ in range(5):
+        with refusing_port() as port:
+            pass
+        command = [str(binary), "run", "--server", f"--addr=127.0.0.1:{port}", "--skip-version-check"]
+        process = subprocess.Popen(
+            [*command, "--log-level=error", *arguments], stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        )
         try:
-            socket.create_connection(("127.0.0.1", port), timeout=1).close()
-        except OSError:
-            time.sleep(0.01)
-        else:
-            return
+            if _serves(port, process):
+                yield f"http://127.0.0.1:{port}"
+                return
+        finally:
+            process.terminate()
+            process.wait(60)
     raise AssertionError("OPA did not start")
+
+
+def _serves(port: int, process: subprocess.Popen[bytes]) -> bool:
+    """Wait until it does; False: it ended, as it does where another process was given the port meanwhile."""
+    until(lambda: process.poll() is not None or _listened(port), "OPA listens")
+    return process.poll() is None
+
+
+def _listened(port: int) -> bool:
+    try:
+        socket.create_connection(("127.0.0.1", port), timeout=1).close()
+    except OSError:
+        return False
+    return True
 
 
 REPLIES: dict[str, tuple[int, bytes]] = {

@@ -5,6 +5,7 @@ The attacker sits behind the port ``Registry``, knows every document that was ev
 
 from __future__ import annotations
 
+import threading
 import time
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -48,6 +49,7 @@ class AttackedRegistry(MemoryRegistry):
         lies: name -> what is answered instead (None: nothing is there).
         asked: every name that was read by the agent.
         past: name -> every body that was ever written under it, oldest first.
+        open: cleared, no answer to the agent comes back; ``held`` counts those that do not.
     """
 
     def __init__(self) -> None:
@@ -55,6 +57,9 @@ class AttackedRegistry(MemoryRegistry):
         self.lies: dict[str, bytes | None] = {}
         self.asked: set[str] = set()
         self.past: dict[str, list[bytes]] = {}
+        self.open = threading.Event()
+        self.open.set()
+        self.held = 0
 
     def create(self, name: str, body: bytes) -> bool:
         self.past.setdefault(name, []).append(body)
@@ -86,6 +91,9 @@ class AttackedRegistry(MemoryRegistry):
     def answer(self, name: str) -> bytes | None:
         """To the agent."""
         self.asked.add(name)
+        self.held += 1
+        assert self.open.wait(120)
+        self.held -= 1
         if name in self.lies:
             self._enter()
             return self.lies[name]

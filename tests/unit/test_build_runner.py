@@ -157,18 +157,22 @@ def test_crash_shows_where_it_was(plan: BuildPlan, model: Path, store: Store, pl
 
 
 @pytest.mark.parametrize(
-    ("how", "limits", "words"),
+    ("how", "limit", "words"),
     [
-        ("hang", {"deadline_s": 3}, "not done within 3 seconds"),
-        ("freeze", {"silence_s": 3}, "no sign of life for 3 seconds"),
+        ("hang", "deadline_s", "not done within {} seconds"),
+        ("freeze", "silence_s", "no sign of life for {} seconds"),
     ],
 )
 def test_builds_that_never_end_are_ended(
-    plan: BuildPlan, model: Path, store: Store, play: Any, how: str, limits: dict[str, Any], words: str
+    plan: BuildPlan, model: Path, store: Store, play: Any, how: str, limit: str, words: str
 ) -> None:
     play(build=how)
-    with pytest.raises(BuildFailed, match=words) as caught:
-        build(plan, model=model, store=store, limits=Limits(**limits))
+    for seconds in (3, 40):  # where the machine is busy, it has not begun after three
+        limits: dict[str, Any] = {limit: seconds}
+        with pytest.raises(BuildFailed, match=words.format(seconds)) as caught:
+            build(plan, model=model, store=store, limits=Limits(**limits))
+        if "at: play" in caught.value.what:
+            break
     assert "at: play" in caught.value.what
     if how == "hang":
         assert "in _fail" in caught.value.log
@@ -350,11 +354,9 @@ def test_child_ends_with_its_parent(
     parent = _start(plan, model, store)
     child = _builder_of(parent.pid)
     time.sleep(0 if doing == "start" else 1)
-    begin = time.monotonic()
     parent.send_signal(how)
-    parent.communicate(timeout=30)
-    assert child.wait(timeout=30) is None or not child.is_running()
-    assert time.monotonic() - begin < 10  # 0.2 s on an idle machine
+    parent.communicate(timeout=60)
+    child.wait(timeout=60)  # by itself it would go on for minutes
     assert [name for name in files(store.folder) if name.startswith(("sha256", "records"))] == []
     play()
     assert not build(plan, model=model, store=store).cached

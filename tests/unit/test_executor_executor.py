@@ -39,7 +39,7 @@ def executor() -> Iterator[Executor]:
 
 def test_answers_each_request_with_its_rows(executor: Executor) -> None:
     session, box = Session(), Box()
-    load(executor, session, batching=batching(max_queue_delay="50ms", queue={"timeout": "10s"}))
+    load(executor, session, batching=batching(max_queue_delay="20s", queue={"timeout": "60s"}))
     for index in range(4):
         executor.submit("e", rows(index, index + 0.5), box.of(index))
     box.wait(4)
@@ -222,7 +222,7 @@ def test_shapes_that_alternate_fill_their_own_batches(executor: Executor) -> Non
         Session(inputs=inputs, outputs=(TensorInfo(name="y", dtype="float32", shape=("batch", "width")),)),
         Box(),
     )
-    load(executor, session, batching=batching(max_batch=4, max_queue_delay="5s", queue={"timeout": "20s"}))
+    load(executor, session, batching=batching(max_batch=4, max_queue_delay="20s", queue={"timeout": "60s"}))
     for index in range(8):
         executor.submit("e", rows(index, width=3 + index % 2), box.of(index))
     box.wait(8)

@@ -363,7 +363,7 @@ class TestWheels:
             time.sleep(100)
         """
         with pytest.raises(FetchFailed, match="took longer"):
-            self.get(tmp_path, pip=fake_pip(tmp_path, script), timeout=2)
+            self.get(tmp_path, pip=fake_pip(tmp_path, script), timeout=6)
         for pid in map(int, pids.read_text().split()):
             assert _gone(pid), pid
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 
-from tests.support.executors import LONG
+from tests.support.waiting import LONG, until
 from trtops.transport.crew import LOOK, SHORT, Crew, Turn
 
 
@@ -23,10 +23,7 @@ class Hand:
 
 
 def waiting(crew: Crew) -> None:
-    end = time.monotonic() + LONG
-    while "1 standing by" not in repr(crew):
-        assert time.monotonic() < end
-        time.sleep(0.001)
+    until(lambda: "1 standing by" in repr(crew))
 
 
 def test_the_first_leads_and_the_other_takes_over_before_long_work() -> None:
@@ -51,7 +48,8 @@ def test_the_first_leads_and_the_other_takes_over_before_long_work() -> None:
 
 
 def test_short_work_keeps_the_lead_and_work_that_takes_too_long_loses_it() -> None:
-    crew = Crew(time.monotonic)
+    now = 0.0
+    crew = Crew(lambda: now)
     turn = Turn(crew)
     crew.stand_by()
     other = Hand(crew)
@@ -61,8 +59,9 @@ def test_short_work_keeps_the_lead_and_work_that_takes_too_long_loses_it() -> No
         turn.end()
         assert not turn.lost
     assert not other.leads.is_set()
-    time.sleep(5 * LOOK)  # it looked, saw that there is no more work, and sleeps
+    until(lambda: not crew._watching)  # it looked, saw that there is no more work, and sleeps
     assert turn(SHORT)
+    now += LOOK
     assert other.leads.wait(LONG)
     turn.end()
     assert turn.lost

@@ -7,8 +7,8 @@ generation g adds g to the sum of each row, so an answer that is not of the gene
 are processes; each asks both engines at a steady rate. One more client is started and killed by SIGKILL every second,
 with requests in flight.
 
-Printed: what the clients got, the memory of supervisor and workers in the first and in the last quarter, and slots in
-use at the end. Exit code 1 if a request was lost or answered wrongly, a request to ``steady`` failed, one to
+Printed: what the clients got, the memory of supervisor and workers that serve in the first and in the last quarter, and
+slots in use at the end. Exit code 1 if a request was lost or answered wrongly, a request to ``steady`` failed, one to
 ``swapped`` got an error that does not say that it may be sent again, a slot is still in use, or memory grew by more
 than a tenth.
 """
@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import signal
 import statistics
@@ -49,7 +50,7 @@ _ROWS = 2
 _LOST = 20.0
 """Seconds after which a request without an answer counts as lost."""
 _GROWTH = 1.1
-_WHO = "supervisor", "workers"
+_WHO = "supervisor", "worker of steady", "worker of swapped"
 
 
 def load(supervisor: Supervisor, folder: Path, name: str, generation: int) -> None:
@@ -174,8 +175,8 @@ class Disturbed:
     slowest_swap: float = 0.0
     clients: int = 0
     workers: int = 0
-    memory: list[tuple[float, float]] = field(default_factory=list)
-    """MiB of the supervisor, of all workers."""
+    memory: list[tuple[float, ...]] = field(default_factory=list)
+    """MiB of each of :data:`_WHO`; NaN where it does not serve just now."""
 
 
 def resident(pid: int) -> float:
@@ -246,8 +247,14 @@ class Disturbance:
                 return
 
     def _look(self) -> None:
-        workers = sum(resident(worker.pid) for worker in self._supervisor.workers())
-        self.done.memory.append((resident(os.getpid()), workers))
+        serving = [worker for worker in self._supervisor.workers() if worker.state == "serving"]
+        held = [
+            max(
+                (resident(one.pid) for one in serving if any(e.startswith(name) for e in one.engines)), default=math.nan
+            )
+            for name in ("steady@", "swapped@")
+        ]
+        self.done.memory.append((resident(os.getpid()), *held))
 
 
 # -- the run -----------------------------------------------------------------------------------------------------------
@@ -275,7 +282,9 @@ def _run(supervisor: Supervisor, folder: Path, told: argparse.Namespace) -> tupl
     disturbance.run(time.monotonic() + seconds)
     found = [json.loads(process.communicate(timeout=_LOST * 3)[0]) for process in clients]
     slots = _settled_slots(supervisor)
-    return _report(found, disturbance.done, slots, repr(supervisor), told)
+    shown = repr(supervisor)
+    assert f"; {slots} slots in use; " in shown, shown
+    return _report(found, disturbance.done, slots, shown, told)
 
 
 def _settled_slots(supervisor: Supervisor) -> int:
@@ -311,10 +320,10 @@ def _report(
         )
     quarter = max(1, len(done.memory) // 4)
     first, last = (
-        [statistics.median(part) for part in zip(*memory, strict=True)]
+        [statistics.median([mib for mib in part if mib > 0] or [math.nan]) for part in zip(*memory, strict=True)]
         for memory in (done.memory[:quarter], done.memory[-quarter:])
     )
-    bad |= any(after > before * _GROWTH for before, after in zip(first, last, strict=True))
+    bad |= not all(after <= before * _GROWTH for before, after in zip(first, last, strict=True))
     head = ["engine", "sent", "right", "wrong", "may be sent again", "other errors", "slowest answer ms"]
     load = f"{told.minutes:g} min, {told.clients} clients, {told.rate:g} requests/s each"
     swaps = f"{done.swaps} swaps (slowest {done.slowest_swap:.2f} s)"

@@ -91,6 +91,11 @@ class Overview:
     past: Mapping[tuple[str, int], Compared]
     now: float
 
+    @property
+    def slots(self) -> int:
+        """Slots of clients in use, of all workers."""
+        return sum(beat.slots for beat in tuple(self.beats.values()))
+
     def workers(self) -> tuple[WorkerStatus, ...]:
         """Every worker."""
         return tuple(self._worker(worker) for worker in self.fleet.workers.values())

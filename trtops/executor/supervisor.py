@@ -126,9 +126,9 @@ class Supervisor:
         self._thread.start()
 
     def __repr__(self) -> str:
-        """Show engines, workers and clients."""
+        """Show engines, workers, clients and what they hold."""
         closing = ", closing" if self._closing else ""
-        return f"Supervisor({self._fleet!r}; {self._reception!r}{closing})"
+        return f"Supervisor({self._fleet!r}; {self._view().slots} slots in use; {self._reception!r}{closing})"
 
     # -- engines -----------------------------------------------------------------------------------------------------
 

@@ -76,7 +76,7 @@ def device_times(times: Sequence[DeviceTimes], style: Style = PLAIN) -> str:
             "pageable",
             "pinned",
             "mapped",
-            *(f"{count} streams" for count in counts),
+            *(f"{count} stream{'s' if count > 1 else ''}" for count in counts),
         ),
         rows=tuple(
             (

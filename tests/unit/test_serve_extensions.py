@@ -165,7 +165,8 @@ def test_trace_and_log_settings_are_told_and_fixed() -> None:
         assert client.get_trace_settings()["trace_level"] == ["OFF"]
         assert client.get_trace_settings("sum")["trace_level"] == ["OFF"]
         assert client.get_log_settings()["log_verbose_level"] == 0
-        client.update_trace_settings(settings={"trace_level": ["OFF"]})
+        kept = client.update_trace_settings(settings={"trace_level": ["OFF"], "trace_rate": "1"})
+        assert (kept["trace_rate"], kept["trace_count"], kept["trace_file"]) == ("1", "-1", "")  # text, as Triton's
         with pytest.raises(InferenceServerException, match=r"cannot be changed at run time .*--otel"):
             client.update_trace_settings(settings={"trace_level": ["TIMESTAMPS"]})
         with pytest.raises(InferenceServerException, match="cannot be changed at run time"):

@@ -349,6 +349,8 @@ def test_control_calls_belong_to_the_control_port() -> None:
         with pytest.raises(InferenceServerException, match="a load takes no parameters"):
             one.load_model("sum", config="{}")
         assert list(one.get_trace_settings().settings["trace_level"].value) == ["OFF"]
+        kept = one.update_trace_settings(settings={"trace_rate": "1"})
+        assert list(kept.settings["trace_rate"].value) == ["1"]
         assert one.get_log_settings().settings["log_info"].bool_param is True
         with pytest.raises(InferenceServerException, match="cannot be changed at run time"):
             one.update_log_settings({"log_verbose_level": 2})

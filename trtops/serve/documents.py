@@ -26,13 +26,15 @@ EXTENSIONS = (
     "system_shared_memory",
     "trace",
 )
-TRACE_SETTINGS: Mapping[str, list[str]] = {
+TRACE_SETTINGS: Mapping[str, str | list[str]] = {
     "trace_level": ["OFF"],
-    "trace_mode": ["opentelemetry"],
-    "trace_rate": ["1"],
-    "trace_count": ["-1"],
+    "trace_mode": "opentelemetry",
+    "trace_rate": "1",
+    "trace_count": "-1",
+    "log_frequency": "0",
+    "trace_file": "",
 }
-"""Triton's trace settings as they are here, without ``--otel``: no trace is written to a file."""
+"""Triton's trace settings as they are here, without ``--otel``: no trace is written to a file. Types are Triton's."""
 
 
 def server_metadata() -> dict[str, Any]:
@@ -136,7 +138,7 @@ def repository_index(infos: tuple[EngineInfo, ...], absent: Mapping[str, str]) -
     ]
 
 
-def trace_settings(*, on: bool) -> dict[str, list[str]]:
+def trace_settings(*, on: bool) -> dict[str, str | list[str]]:
     """``GET /v2/trace/setting``."""
     return {**TRACE_SETTINGS, "trace_level": ["TIMESTAMPS" if on else "OFF"]}
 

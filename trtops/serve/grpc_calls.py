@@ -155,7 +155,7 @@ class ControlCalls(DataCalls):
 
     async def TraceSetting(self, request: Any) -> Any:  # noqa: ANN401, N802 - the interface's name
         """Trace settings, as they are."""
-        current = self._settings.trace()
+        current = {key: [value] if isinstance(value, str) else value for key, value in self._settings.trace().items()}
         wanted = {key: list(value.value) for key, value in request.settings.items()}
         refuse_changes("trace", current, wanted, "start the server with --otel")
         settings = {key: {"value": value} for key, value in current.items()}

@@ -244,7 +244,7 @@ def test_closing_lets_requests_in_flight_finish(supervisor: Supervisor, remote: 
     outcomes: list[Outcome] = []
     for _ in range(3):
         remote.submit("e", Request(ONES, 2), outcomes.append)
-    time.sleep(0.2)
+    until(lambda: outcomes)  # the others have been read, too, and run now
     supervisor.close(drain=20)
     until(lambda: len(outcomes) == 3)
     assert [outcome.error for outcome in outcomes] == [None] * 3

@@ -235,6 +235,36 @@ def test_model_that_comes_quantized_is_kept() -> None:
     assert "1 QuantizeLinear" in again.steps[0]
 
 
+@pytest.mark.parametrize("constants", ["initializers", "nodes"])
+def test_scale_and_zero_point_of_a_model_that_comes_quantized_are_reported(constants: str) -> None:
+    """As exporters write them: of the weights a scale for each channel, as initializers or as Constant nodes."""
+    weights: dict[str, Any] = {
+        "s": np.float32(0.0125),
+        "z": np.int8(3),
+        "ws": np.array([0.01, 0.02, 0.03], np.float32),
+        "wz": np.zeros(3, np.int8),
+        "w": np.ones((4, 3), np.float32),
+    }
+    nodes = [
+        helper.make_node("QuantizeLinear", ["x", "s", "z"], ["xq"]),
+        helper.make_node("DequantizeLinear", ["xq", "s", "z"], ["xd"]),
+        helper.make_node("QuantizeLinear", ["w", "ws", "wz"], ["wq"], axis=1),
+        helper.make_node("DequantizeLinear", ["wq", "ws", "wz"], ["wd"], axis=1),
+        helper.make_node("MatMul", ["xd", "wd"], ["y"]),
+    ]
+    if constants == "nodes":
+        made = [
+            helper.make_node("Constant", [], [name], value=numpy_helper.from_array(np.asarray(array), name))
+            for name, array in weights.items()
+        ]
+        nodes, weights = [*made, *nodes], {}
+    model = model_of(nodes, [value("x", ["N", 4])], [value("y", ["N", 3])], weights).SerializeToString()
+    (step,) = convert(model, _precision("int8"), []).steps
+    assert "2 QuantizeLinear (scales 0.01 to 0.03)" in step
+    assert "zero points not all 0" in step
+    assert "x: scale 0.0125, zero point 3; w: scale 0.01 to 0.03, zero point 0" in step
+
+
 def test_node_that_is_kept_is_not_quantized() -> None:
     precision = _precision("int8", calibration={"source": "random"}, keep_fp32=["op:MatMul"])
     made = onnx.load_model_from_string(convert(linear().SerializeToString(), precision, FEEDS).data)

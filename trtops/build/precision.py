@@ -225,7 +225,8 @@ def _int8(data: bytes, model: Any, selected: Collection[str], precision: Precisi
     from trtops.backend.observe import QUANTIZED_OPERATORS, folded, quantized
 
     if any(node.op_type in _QUANTIZING for node in model.graph.node):
-        return Converted(data, (f"int8: the model comes quantized and is kept as it is: {_scales(model)}",))
+        told = f"{_scales(model)}; {_quantized(model)}"
+        return Converted(data, (f"int8: the model comes quantized and is kept as it is: {told}",))
     if precision.calibration is None or not feeds:
         what = "int8 needs calibration data: the model has no QuantizeLinear nodes and the spec no calibration"
         raise BuildFailed(what, where="precision.calibration", fix="add precision.calibration.source, an .npz")
@@ -261,17 +262,12 @@ def _kept_after_merging(before: Any, after: Any, selected: Collection[str]) -> l
 def _scales(model: Any) -> str:  # noqa: ANN401 - onnx is untyped
     """Scales and zero points of a quantized model, in words."""
     import numpy as np
-    import onnx
 
-    held = {tensor.name: tensor for tensor in model.graph.initializer}
+    held = _constants(model)
     nodes = [node for node in model.graph.node if node.op_type == "QuantizeLinear"]
     weights = [node for node in model.graph.node if node.op_type == "DequantizeLinear" and node.input[0] in held]
-    scales = [onnx.numpy_helper.to_array(held[node.input[1]]) for node in nodes if node.input[1] in held]
-    points = [
-        onnx.numpy_helper.to_array(held[node.input[2]])
-        for node in (*nodes, *weights)
-        if len(node.input) > 2 and node.input[2] in held  # noqa: PLR2004 - the third input is the zero point
-    ]
+    scales = [held[node.input[1]] for node in nodes if node.input[1] in held]
+    points = [held[node.input[2]] for node in (*nodes, *weights) if _has_point(node) and node.input[2] in held]
     zero = all(not np.any(point) for point in points)
     flat = np.concatenate([scale.reshape(-1) for scale in scales]) if scales else np.zeros(0)
     span = f"scales {flat.min():.3g} to {flat.max():.3g}" if flat.size else "no constant scales"
@@ -281,9 +277,47 @@ def _scales(model: Any) -> str:  # noqa: ANN401 - onnx is untyped
     )
 
 
-def _listed(names: Sequence[str]) -> str:
+def _quantized(model: Any) -> str:  # noqa: ANN401 - onnx is untyped
+    """Scale and zero point of the first tensors that a model quantizes, in words."""
+    held = _constants(model)
+
+    def span(name: str) -> str:
+        values = held.get(name)
+        if values is None or not values.size:
+            return "computed"
+        low, high = f"{values.min():.3g}", f"{values.max():.3g}"
+        return low if low == high else f"{low} to {high}"
+
+    return _listed(
+        [
+            f"{node.input[0]}: scale {span(node.input[1])}, zero point {span(node.input[2]) if _has_point(node) else 0}"
+            for node in model.graph.node
+            if node.op_type == "QuantizeLinear"
+        ],
+        "; ",
+    )
+
+
+def _has_point(node: Any) -> bool:  # noqa: ANN401 - onnx is untyped
+    return len(node.input) > 2 and bool(node.input[2])  # noqa: PLR2004 - the third input is the zero point
+
+
+def _constants(model: Any) -> dict[str, Any]:  # noqa: ANN401 - onnx is untyped
+    """Arrays of a model's constants: initializers, and the Constant nodes that exporters write for scales."""
+    import onnx
+
+    found = {tensor.name: onnx.numpy_helper.to_array(tensor) for tensor in model.graph.initializer}
+    for node in model.graph.node:
+        if node.op_type == "Constant":
+            for attribute in node.attribute:
+                if attribute.name == "value":
+                    found[node.output[0]] = onnx.numpy_helper.to_array(attribute.t)
+    return found
+
+
+def _listed(names: Sequence[str], between: str = ", ") -> str:
     more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
-    return f"{', '.join(names[:_SHOWN])}{more}"
+    return f"{between.join(names[:_SHOWN])}{more}"
 
 
 @dataclass(frozen=True, slots=True)

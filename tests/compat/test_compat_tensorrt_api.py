@@ -142,6 +142,13 @@ def _sources() -> list[Path]:
     return [BACKEND / name for name in SOURCES if (BACKEND / name).exists()]
 
 
+def test_no_module_that_touches_tensorrt_or_cuda_is_left_out() -> None:
+    touching = re.compile(r"(?<![.\w])(?:trt|engine|context|network|config)\.\w+\(|cudart\.\w+\(")
+    found = {path.name for path in BACKEND.glob("*.py") if touching.search(path.read_text(encoding="utf-8"))}
+    assert found
+    assert found <= {*SOURCES, "tensorrt_rtx.py"}
+
+
 @pytest.mark.parametrize("release", RELEASES)
 def test_release_has_every_name_that_the_adapter_uses(release: str, tmp_path: Path) -> None:
     found = _read(release, tmp_path, *_sources())

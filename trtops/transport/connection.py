@@ -174,11 +174,21 @@ class Connection:
         return len(slots)
 
     def rest(self) -> bool:
-        """Nobody looks any more: ask for the doorbell. False: something came meanwhile, take it first."""
+        """Nobody looks any more: ask for the doorbell. False: something came meanwhile, take it first.
+
+        Where another thread looks (:meth:`expect`) nothing is asked for.
+        """
+        if self.attended:
+            return True
         if self._submitted.announce_sleep():
             return True
         self._submitted.announce_awake()
         return False
+
+    @property
+    def attended(self) -> bool:
+        """Whether the thread that gave the last answer looks for what comes next."""
+        return self._expecting and not self._cancels
 
     def expect(self, *, more: bool) -> None:
         """Have the client not ring once it has all its answers, since who gives them looks for what it sends then.

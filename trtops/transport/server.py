@@ -201,7 +201,8 @@ class Server:
         """Take what clients that are awake sent. False: nothing."""
         came = False
         for peer in tuple(self._awake):
-            came = self._guarded(peer, self._take) or came
+            if peer.connection is not None and not peer.connection.attended:
+                came = self._guarded(peer, self._take) or came
         return came
 
     def _rest(self) -> bool:
@@ -257,10 +258,10 @@ class Server:
         connection = peer.connection
         if connection is None:
             return False
-        connection.expect(more=False)
         came = not connection.in_flight and connection.linger(self._linger, self._clock)
         self._patience.note(came=came)
         with self._serving:
+            connection.expect(more=False)
             if self._bells.get(peer.bell) is not peer:
                 return False
             came = self._guarded(peer, self._take)

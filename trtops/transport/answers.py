@@ -51,37 +51,26 @@ class Answers:
         segment = self._segment
         data = segment.bytes
         start = segment.starts[slot] + ANSWER_OFFSET
-        reply = Reply()
-        (
-            sequence,
-            status,
-            size,
-            reply.generation,
-            reply.batch,
-            _,
-            reply.queue_us,
-            reply.compute_us,
-            retry_after,
-        ) = _unpack(data, start)
+        sequence, status, size, generation, batch, _, queue_us, compute_us, retry_after = _unpack(data, start)
+        error: Exception | None = None
+        outputs: dict[str, NDArray[np.generic]] = {}
         if sequence != call.sequence:
-            reply.error = Retryable(f"slot {slot} holds the answer to request {sequence}, not {call.sequence}")
+            error = Retryable(f"slot {slot} holds the answer to request {sequence}, not {call.sequence}")
         elif status:
-            reply.error = decode_error(status, segment.outputs[slot][:size].tobytes(), retry_after)
+            error = decode_error(status, segment.outputs[slot][:size].tobytes(), retry_after)
         else:
-            begin = start + ANSWER_BYTES
+            start += ANSWER_BYTES
             try:
-                described = self._parser.parse(data[begin : begin + (min(MAX_DESCRIPTION, size))])
-            except InputError as error:
-                reply.error = error
+                described = self._parser.parse(data[start : start + (min(MAX_DESCRIPTION, size))])
+            except InputError as problem:
+                error = problem
             else:
                 if not self._copy:
-                    reply.outputs = self._lend(slot, described)
-                    return reply
-                outputs = reply.outputs
+                    return Reply(self._lend(slot, described), None, generation, batch, queue_us, compute_us)
                 for name, view in described.views(slot, segment.outputs).items():
                     outputs[name] = view.copy()
         self._free(slot)
-        return reply
+        return Reply(outputs, error, generation, batch, queue_us, compute_us)
 
     def _lend(self, slot: int, described: Description) -> dict[str, NDArray[np.generic]]:
         """Views of a slot's outputs; the slot is free when the last view is gone. All views have ``owner`` as base.

@@ -1,18 +1,17 @@
-"""A request of a client and its answer."""
+"""A request of a client and its answer. Structs of msgspec: these are made once a request."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import threading
+from collections.abc import Callable
+from typing import Any
 
-if TYPE_CHECKING:
-    import threading
-    from collections.abc import Callable
-
-    import numpy as np
-    from numpy.typing import NDArray
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
 
 
-class Reply:
+class Reply(msgspec.Struct, eq=False):
     """The answer to a request.
 
     Attributes:
@@ -22,7 +21,7 @@ class Reply:
         document: the answer to a question off the data path.
     """
 
-    # Of the class: one is made for every request, and most have no error and no document.
+    outputs: dict[str, NDArray[np.generic]] = {}
     error: Exception | None = None
     generation: int = 0
     batch: int = 0
@@ -30,35 +29,21 @@ class Reply:
     compute_us: float = 0.0
     document: Any = None
 
-    def __init__(self) -> None:
-        """Make an answer with no outputs."""
-        self.outputs: dict[str, NDArray[np.generic]] = {}
 
-    @classmethod
-    def failed(cls, error: Exception) -> Reply:
-        """An answer that is an error."""
-        reply = cls()
-        reply.error = error
-        return reply
-
-
-class Call:
+class Call(msgspec.Struct, eq=False):
     """A request that was sent, or is about to be.
 
     Attributes:
         slot: that it is in; -1 for a question off the data path.
+        sequence: its number. done: is called with the answer.
         size: bytes of its description.
         reply: the answer; None until it came.
         event: set when the thread that waits for it has to look again; the client's.
     """
 
-    # Of the class: as above.
+    slot: int
+    sequence: int
+    done: Callable[[Reply], None] | None
     size: int = 0
     reply: Reply | None = None
     event: threading.Event | None = None
-
-    def __init__(self, slot: int, sequence: int, done: Callable[[Reply], None] | None) -> None:
-        """Make a call that waits for its answer."""
-        self.slot = slot
-        self.sequence = sequence
-        self.done = done

@@ -412,7 +412,7 @@ class Client:
             with contextlib.suppress(OSError, ValueError):  # it was done before
                 self._poller.unregister(self._socket)
         for call in calls:
-            self._answer(call, Reply.failed(why))
+            self._answer(call, Reply(error=why))
 
     # -- off the data path ---------------------------------------------------------------------------------------------
 

@@ -40,6 +40,16 @@ def test_engine_is_shown_and_two_are_compared(repo: Repository) -> None:
     repo.call("inspect", "--diff", one, one).says(0, "the artifacts do not differ")
 
 
+def test_a_build_shows_what_the_engine_will_need(repo: Repository) -> None:
+    done = repo.call("build", "tiny").says(0, "memory at the maximum of each profile (estimated for fp32")
+    lines = done.out.splitlines()
+    (row,) = [line for line in lines if line.startswith("default ")]
+    # weights 4 x 3 + 3 numbers; two tensors of 8 x 3 alive at once beside nothing else; 8 x 4 in, 8 x 3 out
+    assert row.split() == ["default", "60", "B", "192", "B", "of", "64.0", "MiB", "224", "B", "of", "16.0", "MiB"]
+    repo.edit("  workspace: 64MiB\n", "")
+    repo.call("build", "tiny").says(0, "of no bound")
+
+
 def test_types_are_known_behind_what_onnx_runtime_fused(tmp_path: Path) -> None:
     nodes = [
         helper.make_node("FusedConv", ["x", "w"], ["c"], name="conv", domain="com.microsoft"),

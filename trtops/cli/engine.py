@@ -205,6 +205,7 @@ def build(
     Each target in a child process; names the targets that it skips, and why.
     """
     from trtops.report import text
+    from trtops.report.estimates import estimates
     from trtops.report.rows import StageRow
 
     flags = {"environment": environment, "engine": named(policy_engine), "opa_url": opa_url}
@@ -228,6 +229,7 @@ def build(
         if one.built is not None and one.built.sidecar.steps:
             steps = "".join(f"  {number}. {step}\n" for number, step in enumerate(one.built.sidecar.steps, start=1))
             say(f"{one.target.id}: the model was changed before the build:\n{steps}")
+    say(estimates(checked.spec, checked.preflight, style()))
     _refuse_none(checked, builds)
     return 0
 

@@ -61,6 +61,17 @@ def test_what_takes_longer_is_left_to_the_lane(executor: Executor) -> None:
     assert threading.get_ident() not in session.threads
 
 
+def test_what_takes_longer_does_not_wait_for_start(executor: Executor) -> None:
+    session, box = Session(), Box()
+    known(executor, session, max_queue_delay="0s")
+    executor.offer("e", rows(1), box.of(1), spare=0.0)
+    box.wait(1)
+    executor.offer("e", rows(2), box.of(2), spare=LONG)
+    assert 2 not in box.outcomes
+    executor.start(spare=LONG)
+    assert 2 in box.outcomes
+
+
 def test_one_batch_that_took_long_sends_the_next_ones_to_the_lane() -> None:
     cost = Cost()
     assert cost.lately > 1e9

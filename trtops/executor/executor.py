@@ -114,13 +114,14 @@ class Executor:
             Overloaded: the queue is full.
             Unavailable: the engine failed and could not be reloaded, or the executor is closing.
         """
-        return self.offer(engine, request, done, start=True)
+        return self.offer(engine, request, done, spare=-1.0)
 
     def offer(
-        self, engine: str, request: Request, done: Callable[[Outcome], None], *, start: bool = False
+        self, engine: str, request: Request, done: Callable[[Outcome], None], *, spare: float = math.inf
     ) -> Callable[[], None]:
         """Queue a request and leave it there until :meth:`start` is called, which has to follow.
 
+        Where a batch of the engine took longer than ``spare`` seconds of late, it is started at once if a lane is free.
         A priority above the engine's lowest level counts as that. A request that is being run when it is cancelled, or
         when its deadline passes, is answered at once; what comes of it is dropped.
 
@@ -151,7 +152,7 @@ class Executor:
                 if rejected is None or rejected.ticket is not ticket:
                     if rejected is not None:
                         self._displace(loaded, rejected)
-                    if start:
+                    if queue.cost.lately > spare:
                         self._after_offer(queue, now)
                     break
                 depth = queue.queued

@@ -5,6 +5,7 @@ Structs of msgspec, not dataclasses nor pydantic: these are made once a request,
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
@@ -153,8 +154,12 @@ class Relief(Protocol):
 class Offers(Protocol):
     """An executor in this process that takes several requests before it starts them."""
 
-    def offer(self, engine: str, request: Request, done: Callable[[Outcome], None]) -> Callable[[], None]:
+    def offer(
+        self, engine: str, request: Request, done: Callable[[Outcome], None], *, spare: float = math.inf
+    ) -> Callable[[], None]:
         """Queue a request as :meth:`Engines.submit` does, and leave it there until :meth:`start`, which has to follow.
+
+        Where a batch of the engine took longer than ``spare`` seconds of late, it need not wait for that.
 
         Raises:
             TrtopsError: as :meth:`Engines.submit`.

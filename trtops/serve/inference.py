@@ -166,7 +166,7 @@ class Inference:
         self._finished: deque[tuple[Caller, Outcome]] = deque()
         self._woken = False
         self._offers = engines if isinstance(engines, Offers) else None
-        self._submit = engines.offer if isinstance(engines, Offers) else engines.submit
+        self._submit = partial(engines.offer, spare=_SPARE) if isinstance(engines, Offers) else engines.submit
         self._soon = loop.call_soon
         self._starting = False
 
@@ -216,8 +216,10 @@ class Inference:
         self._starting = False
         if self._offers is not None:
             self._woken = True
-            self._offers.start(spare=_SPARE)
-            self._deliver()
+            try:
+                self._offers.start(spare=_SPARE)
+            finally:
+                self._deliver()
 
     def _done(self, caller: Caller, outcome: Outcome) -> None:
         """Called by the executor's thread, or by the event loop's if answers come there."""

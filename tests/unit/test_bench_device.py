@@ -63,6 +63,8 @@ def test_calm_engine_gets_no_advice() -> None:
         ([(8, 810.0), (1, 100.0), (16, 830.0), (32, 840.0)], 8),
         ([(1, 100.0), (32, 104.0)], 1),
         ([(4, 100.0), (5, 120.0)], 5),
+        ([(1, 100.0), (8, 140.0)], 8),  # three doublings, each by 12 %
+        ([(1, 100.0), (8, 130.0)], 1),
     ],
 )
 def test_knee(rates: list[tuple[int, float]], batch: int | None) -> None:

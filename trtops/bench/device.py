@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
@@ -74,13 +75,12 @@ def knee(rates: Sequence[tuple[int, float]]) -> int | None:
     """The batch size beyond which throughput grows by less than a tenth for each doubling; None for fewer than two.
 
     Args:
-        rates: batch size and rows a second.
+        rates: batch size, each once, and rows a second.
     """
     ordered = sorted(rates)
     if len(ordered) < 2:  # noqa: PLR2004 - a pair
         return None
     for (batch, rate), (larger, more) in pairwise(ordered):
-        doublings = (larger / batch - 1) or 1
-        if (more / rate - 1) / doublings < _GAIN - 1:
+        if (more / rate) ** (1 / math.log2(larger / batch)) < _GAIN:
             return batch
     return ordered[-1][0]

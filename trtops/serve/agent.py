@@ -164,7 +164,7 @@ class Agent:
     def settings(self, name: str) -> dict[str, Any] | None:
         """The runtime config of an engine as it runs, secrets opened: for the service that this agent lives in.
 
-        Plain data with ``pydantic.SecretStr`` in place of each reference. None: nothing runs, or no identity was given.
+        Plain data, each reference a ``SecretStr`` (docs/examples/embedded_service.py). None: nothing runs, no identity.
         """
         pulled = self._pulled.get(name)
         return pulled.settings if pulled is not None else None

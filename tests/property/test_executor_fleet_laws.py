@@ -319,7 +319,13 @@ def test_signs_of_a_hang() -> None:
     fleet = Fleet(pace=Pace(silence=5.0, run=10.0, start=30.0, load=100.0))
     worker = loaded(fleet, "a", 1)
 
+    looked = 0.0
+
     def kills(now: float) -> list[str]:
+        nonlocal looked
+        while looked < now - 0.5:  # as a supervisor looks, which forgives silence while it does not
+            looked += 0.5
+            fleet.tick(looked)
         return [action.why for action in fleet.tick(now) if isinstance(action, unit.Kill)]
 
     fleet.beat(worker, 0.0, "", 10.0)
@@ -331,6 +337,17 @@ def test_signs_of_a_hang() -> None:
     fleet.load(charge("b", 1), 16.0)
     fleet.beat(worker, 0.0, "", 46.0)
     assert kills(46.1) == ["it did not start within 30 s"]
+
+
+def test_time_in_which_the_supervisor_stood_still_is_no_silence_of_workers() -> None:
+    fleet = Fleet(pace=Pace(silence=5.0))
+    worker = loaded(fleet, "a", 1)
+    fleet.tick(10.0)
+    fleet.beat(worker, 0.0, "", 10.0)
+    for now in (10.5, 60.0, 61.0, 62.0, 63.0, 64.0):  # stopped from 10.5 to 60 s, with half a second of silence before
+        assert not any(isinstance(action, unit.Kill) for action in fleet.tick(now))
+    (kill,) = [action for action in fleet.tick(65.0) if isinstance(action, unit.Kill)]
+    assert kill == unit.Kill(worker, "it hangs: no sign of life for 5.5 s")
 
 
 def test_a_loading_worker_may_be_silent_for_as_long_as_a_load_may_take() -> None:

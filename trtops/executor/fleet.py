@@ -35,6 +35,8 @@ from trtops.transport.routes import MAX_ENGINES, Seat
 
 _BACK_OFF: Final = (0.0, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0)
 """Seconds before a unit is loaded again, by how often it died lately."""
+_LATE: Final = 1.0
+"""Seconds between two looks; more say nothing of workers: this process was stopped, or the machine stood still."""
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -72,6 +74,7 @@ class Fleet:
         self.host_budget = Budget("the host's memory", host_memory)
         self._mirrors: dict[tuple[int, str], tuple[int, int]] = {}
         self._numbers = 0
+        self._looked = float("inf")
 
     def __repr__(self) -> str:
         """Show units and workers."""
@@ -289,6 +292,9 @@ class Fleet:
 
     def tick(self, now: float) -> list[Action]:
         """What time alone brings: retries, unloads, deadlines, moves."""
+        missed, self._looked = now - self._looked, now
+        for worker in self.workers.values() if missed > _LATE else ():
+            worker.beat = min(now, worker.beat + missed)
         actions: list[Action] = []
         for unit in list(self.units.values()):
             if unit.state == "waiting" and unit.at <= now:

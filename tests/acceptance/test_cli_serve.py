@@ -14,6 +14,8 @@ import onnxruntime
 import pytest
 
 from tests.support.builds import linear, save
+from tests.support.serving import scraped
+from tests.support.waiting import until
 from trtops.digest import Digest
 
 if TYPE_CHECKING:
@@ -166,7 +168,8 @@ def test_sigterm_lets_requests_in_flight_finish(shipped: Repository) -> None:
         askers = [threading.Thread(target=lambda: answers.append(post(server, asking(ONES)))) for _ in range(3)]
         for asker in askers:
             asker.start()
-        time.sleep(0.5)
+        in_flight = 'trtops_requests_in_flight{engine="tiny"}'
+        until(lambda: scraped(server.ready["control_url"]).get(in_flight, 0) + len(answers) >= 3)
         assert server.stop() == 0
         for asker in askers:
             asker.join(60)
@@ -258,10 +261,7 @@ def test_a_server_whose_artifact_is_damaged_says_so_and_recovers(shipped: Reposi
         assert 400 <= status < 600
         assert "tiny" in answer["error"]
         path.write_bytes(whole)
-        end = time.monotonic() + 60
-        while post(server, asking(ONES))[0] != 200:
-            assert time.monotonic() < end
-            time.sleep(0.1)
+        until(lambda: post(server, asking(ONES))[0] == 200)
         assert server.stop() == 0
     assert "Traceback" not in server.log.read_text()
     assert "--rebuild" in server.log.read_text()

@@ -14,11 +14,11 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from tests.support.serving import scraped
+from tests.support.waiting import until
 from trtops.serve.client import get
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from tests.support.repository import Repository, Server
 
 pytestmark = pytest.mark.service
@@ -32,13 +32,6 @@ rollout:
     - analysis: {requests: 20, error_rate: 0.01}
 """
 BODY = json.dumps({"inputs": [{"name": "x", "shape": [1, 4], "datatype": "FP32", "data": [1, 2, 3, 4]}]})
-
-
-def until(condition: Callable[[], Any], seconds: float = 60.0) -> None:
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, "it never came"
-        time.sleep(0.05)
 
 
 def status(server: Server) -> dict[str, Any]:
@@ -61,8 +54,7 @@ def workers(server: Server, channel: str = "stable") -> list[dict[str, Any]]:
 
 
 def metrics(server: Server) -> dict[str, float]:
-    lines = get(server.ready["control_url"], "/metrics").decode().splitlines()
-    return {name: float(value) for name, _, value in (line.rpartition(" ") for line in lines if line[:1] != "#")}
+    return scraped(server.ready["control_url"])
 
 
 def ask(server: Server, key: str = "") -> tuple[int, dict[str, str]]:

@@ -19,7 +19,8 @@ import tritonclient.http as triton
 import tritonclient.utils.shared_memory as shm
 
 from tests.acceptance.test_serve_process import Running, home, release, server, start  # noqa: F401 - a fixture
-from tests.support.serving import post, read_reply
+from tests.support.serving import post, read_reply, scraped
+from tests.support.waiting import until
 from trtops.serve import client
 
 if TYPE_CHECKING:
@@ -37,10 +38,12 @@ def front_ends(running: Running) -> list[psutil.Process]:
     return [child for child in children if "trtops.serve.frontend" in " ".join(child.cmdline())]
 
 
+def pids(running: Running) -> set[int]:
+    return {one.pid for one in front_ends(running)}
+
+
 def metrics(running: Running) -> dict[str, float]:
-    _, text = client._call(running.ready["control_url"], "GET", "/metrics", None, {}, 10)
-    rows = (line.rsplit(" ", 1) for line in text.decode().splitlines() if not line.startswith("#"))
-    return {name: float(value) for name, value in rows}
+    return scraped(running.ready["control_url"])
 
 
 def ask(running: Running, times: int = 1) -> list[int]:
@@ -101,21 +104,18 @@ def test_a_front_end_that_is_killed_harms_no_other_and_is_started_again(running:
     threads = [threading.Thread(target=load) for _ in range(4)]
     for thread in threads:
         thread.start()
-    time.sleep(0.3)
+    until(lambda: good(running) > before)
     victim = front_ends(running)[0]
     victim.kill()
-    end = time.monotonic() + 60
-    while metrics(running)["trtops_front_ends"] < 2 or victim.pid in {one.pid for one in front_ends(running)}:
-        assert time.monotonic() < end
-        time.sleep(0.05)
-    time.sleep(0.3)
+    until(lambda: metrics(running)["trtops_front_ends"] == 2 and victim.pid not in pids(running))
+    before = good(running)
+    until(lambda: good(running) > before)
     stop.set()
     for thread in threads:
         thread.join(60)
     # Only connections that the victim held can fail, one a thread at most; those that wait at its socket are served.
     assert len(failed) <= 4, failed
     assert metrics(running)["trtops_front_end_restarts_total"] >= 1
-    assert good(running) > before
     assert running.stop() == 0
 
 
@@ -125,7 +125,7 @@ def test_another_server_gets_no_share_of_the_port(running: Running, home: Path, 
     taken = running.ready[name]
     changes = {"front_ends": 1} | ({"grpc_port": taken} if name == "grpc_port" else {})
     port = str(taken) if name == "port" else "0"
-    process = start(home, port, "0", json.dumps(changes))
+    process = start(home, port, json.dumps(changes))
     out, err = process.communicate(timeout=90)
     assert (process.returncode, out) == (2, "")
     assert err == f"port {taken} on 127.0.0.1 is in use (choose another port, or stop what listens there)\n"
@@ -134,7 +134,7 @@ def test_another_server_gets_no_share_of_the_port(running: Running, home: Path, 
 def test_http_and_grpc_share_no_port(running: Running, home: Path) -> None:  # noqa: F811 - the fixture
     port = running.port
     assert running.stop() == 0
-    process = start(home, str(port), "0", json.dumps({"front_ends": 1, "grpc_port": port}))
+    process = start(home, str(port), json.dumps({"front_ends": 1, "grpc_port": port}))
     out, err = process.communicate(timeout=90)
     assert (process.returncode, out) == (2, "")
     assert err == f"HTTP and gRPC cannot share port {port} (give gRPC another port)\n"
@@ -170,22 +170,16 @@ def test_shared_memory_and_unloading_reach_every_front_end(running: Running) -> 
                 ):
                     data.infer("cls", [given])
             one.unload_model("cls")
-            end = time.monotonic() + 30
-            while ask(running, 1) != [503]:
-                assert time.monotonic() < end
+            until(lambda: ask(running) == [503])
             one.load_model("cls")
-            while ask(running, 1) != [200]:
-                assert time.monotonic() < end
+            until(lambda: ask(running) == [200])
     finally:
         shm.destroy_shared_memory_region(handle)
 
 
 def test_a_swap_is_seen_by_every_front_end(running: Running, home: Path) -> None:  # noqa: F811 - the fixture
     release(home, 100.0)
-    end = time.monotonic() + 60
-    while running.status()["engines"]["cls"]["generation"] != 2:
-        assert time.monotonic() < end
-        time.sleep(0.02)
+    until(lambda: running.status()["engines"]["cls"]["generation"] == 2)
     for _ in range(12):
         _, body = client._call(running.url, "POST", "/v2/models/cls/infer", BODY, {}, 10)
         assert b"110.0" in body

@@ -334,5 +334,14 @@ def request_json(**changes: Any) -> bytes:
     return json.dumps(document).encode()
 
 
+def scraped(control_url: str) -> dict[str, float]:
+    """The metrics of a server that runs in another process, by name and labels."""
+    from trtops.serve import client
+
+    _, text = client._call(control_url, "GET", "/metrics", None, {}, 10)
+    rows = (line.rpartition(" ") for line in text.decode().splitlines() if not line.startswith("#"))
+    return {name: float(value) for name, _, value in rows}
+
+
 __all__ = ["FakeEngines", "Reply", "Served", "Steady", "add_up", "echo", "exchange", "info", "np", "post"]
-__all__ += ["INFER", "read_reply", "request_json", "serving", "summing", "tensor", "total"]
+__all__ += ["INFER", "read_reply", "request_json", "scraped", "serving", "summing", "tensor", "total"]

@@ -9,6 +9,7 @@ from typer.core import TyperGroup
 
 from trtops import __version__
 from trtops.cli import (
+    artifact,
     author,
     config,
     doctor,
@@ -51,7 +52,22 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
 )
-for part in (engine, plan, release, rollout, serve, author, policy, registry, secret, trust, interface, config, doctor):
+for part in (
+    engine,
+    artifact,
+    plan,
+    release,
+    rollout,
+    serve,
+    author,
+    policy,
+    registry,
+    secret,
+    trust,
+    interface,
+    config,
+    doctor,
+):
     part.register(app)
 
 

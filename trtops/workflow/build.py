@@ -6,16 +6,18 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from trtops.errors import InputError, TrustError
+from trtops.workflow.timings import KeyVoucher
 
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-    from trtops.backend.port import Backend, BackendStatus, Progress
+    from trtops.backend.port import Backend, BackendStatus, Progress, Sidecar
     from trtops.build.plan import BuildPlan
     from trtops.build.protocol import SampleSource
     from trtops.build.runner import Built
     from trtops.digest import Digest
     from trtops.release.documents import Provenance
+    from trtops.release.handover import Taken
     from trtops.spec.engine import Builder, Target
     from trtops.workflow.check import Checked
     from trtops.workflow.workspace import Workspace
@@ -35,6 +37,7 @@ class TargetBuild:
         built: the engine; None if it was skipped.
         provenance: the builder's statement on it, and ``envelope``, its signed bytes.
         skipped: why it was not built here; None if it was.
+        taken: what another machine handed on, which built, verified and measured it; None: it is of this one.
     """
 
     target: Target
@@ -43,6 +46,7 @@ class TargetBuild:
     provenance: Provenance | None = None
     envelope: bytes | None = None
     skipped: str | None = None
+    taken: Taken | None = None
 
 
 def build(
@@ -63,6 +67,26 @@ def build(
         StorageError: the engine could not be kept.
     """
     return tuple(_build(workspace, checked, target, rebuild=rebuild) for target in chosen(checked, only))
+
+
+def or_taken(workspace: Workspace, checked: Checked, build: TargetBuild) -> TargetBuild:
+    """A target's build; where this machine cannot build or cannot load it, what another one handed on, if any did.
+
+    Raises:
+        TrustError: what lies there is forged, or its builder was revoked.
+        StorageError: the store cannot be read.
+    """
+    from trtops.build.runner import Built
+    from trtops.workflow.handover import take
+
+    if build.built is not None and build.status.can_load:
+        return build
+    found = take(workspace, checked.spec, build.target.id)
+    if found is None:
+        return build
+    envelope = found.envelopes[found.provenance.digest()]
+    built = Built(sidecar=found.sidecar, cached=True, seconds=0.0)
+    return TargetBuild(build.target, build.status, built, found.provenance, envelope, taken=found)
 
 
 def chosen(checked: Checked, only: Collection[str]) -> tuple[Target, ...]:
@@ -86,7 +110,6 @@ def _build(workspace: Workspace, checked: Checked, target: Target, *, rebuild: b
     from trtops.backend.select import backend
     from trtops.build.runner import Limits
     from trtops.build.runner import build as build_engine
-    from trtops.workflow.timings import KeyVoucher
 
     adapter = backend(target.backend)
     status = adapter.status(target)
@@ -102,31 +125,43 @@ def _build(workspace: Workspace, checked: Checked, target: Target, *, rebuild: b
     def say(step: Progress) -> None:
         workspace.progress(f"build {target.id}", step.phase, step.done, step.total)
 
-    limits = Limits(deadline_s=settings.build_timeout, memory_bytes=settings.build_memory or None)
-    vouched = {} if rebuild else _vouched(workspace, checked.spec.name, wanted)
-
-    def run(*, rebuild: bool) -> Built:
-        return build_engine(
-            wanted,
-            model=model,
-            store=workspace.store,
-            limits=limits,
-            on_progress=say,
-            rebuild=rebuild,
-            samples=samples_of(checked),
-            voucher=KeyVoucher(workspace.keys),
-        )
-
-    # Loading an engine runs its code: a cached one that no builder key vouches for is built again.
-    built = run(rebuild=rebuild or not vouched)
-    if built.cached and built.sidecar.artifact not in vouched:
-        built = run(rebuild=True)
+    builders = _Builders(workspace, checked, wanted)
+    built = build_engine(
+        wanted,
+        model=model,
+        store=workspace.store,
+        limits=Limits(deadline_s=settings.build_timeout, memory_bytes=settings.build_memory or None),
+        on_progress=say,
+        rebuild=rebuild,
+        samples=samples_of(checked),
+        voucher=builders,
+    )
     if not built.cached:
         workspace.progress(f"build {target.id}", "built", 1, 1)
-    kept = vouched.get(built.sidecar.artifact) if built.cached else None
+    kept = builders.kept.get(built.sidecar.artifact)
     if kept is None or kept[0].engine != checked.spec.name:  # the same bytes serve engines that are built alike
-        kept = _vouch(workspace, checked, wanted, built)
+        kept = _vouch(workspace, checked, wanted, built.sidecar, anew=False)
     return TargetBuild(target, status, built, *kept)
+
+
+class _Builders(KeyVoucher):
+    """Builder keys of this home, asked for engines while a build holds the lock of its plan.
+
+    Attributes:
+        kept: artifacts of the plan that a trusted key vouches for, each with its word.
+    """
+
+    def __init__(self, workspace: Workspace, checked: Checked, wanted: BuildPlan) -> None:
+        super().__init__(workspace.keys)
+        self._workspace, self._checked, self._wanted = workspace, checked, wanted
+        self.kept: dict[Digest, tuple[Provenance, bytes]] = {}
+
+    def artifacts(self) -> Collection[Digest]:
+        self.kept = _vouched(self._workspace, self._checked.spec.name, self._wanted)
+        return self.kept
+
+    def vouch(self, sidecar: Sidecar) -> None:
+        self.kept = {sidecar.artifact: _vouch(self._workspace, self._checked, self._wanted, sidecar, anew=True)}
 
 
 def plan_of(checked: Checked, target: Target, adapter: Backend, status: BackendStatus) -> BuildPlan:
@@ -243,7 +278,9 @@ def _of_engine(wanted: BuildPlan, engine: str) -> str:
     return f"{wanted.key}.{engine}"
 
 
-def _vouch(workspace: Workspace, checked: Checked, wanted: BuildPlan, built: Built) -> tuple[Provenance, bytes]:
+def _vouch(
+    workspace: Workspace, checked: Checked, wanted: BuildPlan, sidecar: Sidecar, *, anew: bool
+) -> tuple[Provenance, bytes]:
     """Sign what was built for this engine, and keep the statement beside it."""
     import trtops
     from trtops.release.assemble import provenance_of
@@ -253,13 +290,13 @@ def _vouch(workspace: Workspace, checked: Checked, wanted: BuildPlan, built: Bui
     signer = workspace.keys.signer("builder")
     provenance = provenance_of(
         checked.spec,
-        built.sidecar,
+        sidecar,
         builder=signer.key_id,
         commit=commit_of(checked.folder),
         trtops=trtops.__version__,
     )
     envelope = sign(provenance, [signer])
     workspace.store.keep(PROVENANCE, _of_engine(wanted, checked.spec.name), envelope)
-    if not built.cached:
+    if anew:
         workspace.store.keep(PROVENANCE, str(wanted.key), envelope)
     return provenance, envelope

@@ -351,6 +351,7 @@ def _same(checked: Checked, release: EngineRelease, targets: Sequence[TargetPlan
 def _target(workspace: Workspace, checked: Checked, target: Target, runners: Runners | None) -> TargetPlan:
     from trtops.backend.select import backend
     from trtops.workflow.build import kept, plan_of
+    from trtops.workflow.handover import take
 
     runner = runners.labels(target) if runners is not None else None
     adapter = backend(target.backend)
@@ -360,9 +361,14 @@ def _target(workspace: Workspace, checked: Checked, target: Target, runners: Run
         reason = status.reason or "this machine cannot build it"
     elif refusal := adapter.refusal(target, checked.spec.precision):
         reason = refusal
+    trusts = _trusts(workspace)
+    if trusts and not (reason is None and status.can_load) and (there := take(workspace, checked.spec, target.id)):
+        # As `or_taken` does when it is released.
+        sidecar = there.sidecar
+        return TargetPlan(target=target.id, build="reuse", key=sidecar.plan, artifact=sidecar.artifact, runner=runner)
     if reason is not None or checked.model is None:
         return TargetPlan(target=target.id, build="elsewhere", reason=reason or "its source is denied", runner=runner)
     wanted = plan_of(checked, target, adapter, status)
-    artifact: Digest | None = kept(workspace, checked.spec.name, wanted) if _trusts(workspace) else None
+    artifact: Digest | None = kept(workspace, checked.spec.name, wanted) if trusts else None
     build: Build = "build" if artifact is None else "reuse"
     return TargetPlan(target=target.id, build=build, key=wanted.key, artifact=artifact, runner=runner)

@@ -258,13 +258,14 @@ def release(
 
 
 def _envelopes(judged: Sequence[Judged]) -> dict[Digest, bytes]:
-    """What builders have signed: digest of each provenance -> its envelope."""
-    builds = (one.build for one in judged)
-    return {
-        build.provenance.digest(): build.envelope
-        for build in builds
-        if build.provenance is not None and build.envelope is not None
-    }
+    """What builders have signed: digest of each provenance, and of evidence of other machines -> its envelope."""
+    found = {}
+    for one in judged:
+        if one.build.provenance is not None and one.build.envelope is not None:
+            found[one.build.provenance.digest()] = one.build.envelope
+        if one.measured.envelope is not None:
+            found[one.measured.evidence.digest()] = one.measured.envelope
+    return found
 
 
 def _candidates(judged: Sequence[Judged]) -> tuple[Candidate, ...]:

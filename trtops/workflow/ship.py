@@ -181,8 +181,12 @@ def _build(workspace: Workspace, checked: Checked, options: Options, shipment: S
     for target in building.chosen(checked, options.only):
         with shipment.stage(f"build {target.id}") as tell:
             (one,) = building.build(workspace, checked, only=(target.id,), rebuild=options.rebuild)
+            one = building.or_taken(workspace, checked, one)
             builds.append(one)
-            if one.built is None:
+            if one.taken is not None:
+                words = f"taken over from builder {one.taken.provenance.builder[:12]}"
+                tell(words, one.taken.sidecar.artifact, "reused")
+            elif one.built is None:
                 tell(f"skipped: {one.skipped}", None, "skipped")
             elif one.built.cached:
                 tell("reused", one.built.sidecar.artifact, "reused")

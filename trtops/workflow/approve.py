@@ -143,9 +143,7 @@ def approve_waiver(workspace: Workspace, name: str, key: str) -> ApprovedWaiver:
     repository = policies.enforcement.repository
     if repository is None:
         what = "the repository has no name: a signature for it would count in every other one that has none"
-        fix = (
-            "add `repository: OWNER/NAME`, and merge that first: the base says for which a waiver has to be"
-        )
+        fix = "add `repository: OWNER/NAME`, and merge that first: the base says for which a waiver has to be"
         raise InputError(what, where=ENFORCEMENT_FILE, fix=fix)
     signer = signer_of(workspace, key)
     signature = sign_waiver(found.document, signer, repository)

@@ -8,32 +8,17 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.support.fleets import ONES, QUICK, STRICT, Callers, generation_by_key, load, pid, share, unit, until
+from tests.support.fleets import ONES, STRICT, Callers, generation_by_key, load, pid, share, unit, until
 from trtops.errors import InputError
 from trtops.executor.remote import RemoteEngines
 from trtops.executor.supervisor import Supervisor
 from trtops.executor.unit import Pace
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
 
 pytestmark = pytest.mark.service
-
-
-@pytest.fixture
-def supervisor(tmp_path: Path) -> Iterator[Supervisor]:
-    made = Supervisor(tmp_path / "s.sock", pace=QUICK)
-    yield made
-    made.close(drain=1)
-
-
-@pytest.fixture
-def remote(supervisor: Supervisor) -> Iterator[RemoteEngines]:
-    made = RemoteEngines(supervisor.path)
-    yield made
-    made.close()
 
 
 def test_a_candidate_gets_its_share_by_key_and_moves_up_in_one_write(

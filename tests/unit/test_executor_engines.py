@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pytest
@@ -21,16 +21,6 @@ from trtops.errors import (
 from trtops.executor.executor import Executor
 from trtops.spec.engine import Memory, Profile, ShapeRange
 from trtops.tensor import TensorInfo
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-
-@pytest.fixture
-def executor() -> Iterator[Executor]:
-    made = Executor()
-    yield made
-    made.close(drain=5)
 
 
 def test_a_bad_item_fails_alone(executor: Executor) -> None:

@@ -25,16 +25,7 @@ from trtops.executor.port import Request
 from trtops.tensor import TensorInfo
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from trtops.executor.observer import BatchReport
-
-
-@pytest.fixture
-def executor() -> Iterator[Executor]:
-    made = Executor()
-    yield made
-    made.close(drain=5)
 
 
 def test_answers_each_request_with_its_rows(executor: Executor) -> None:

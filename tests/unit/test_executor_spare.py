@@ -6,23 +6,13 @@ import threading
 from typing import TYPE_CHECKING
 
 import numpy as np
-import pytest
 
 from tests.support.executors import LONG, Box, Session, batching, load, rows
 from trtops.executor.cost import Cost
-from trtops.executor.executor import Executor
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
+    from trtops.executor.executor import Executor
     from trtops.executor.port import Outcome
-
-
-@pytest.fixture
-def executor() -> Iterator[Executor]:
-    made = Executor()
-    yield made
-    made.close(drain=5)
 
 
 def known(executor: Executor, session: Session, **options: object) -> None:

@@ -8,7 +8,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pytest
@@ -24,25 +24,7 @@ from trtops.spec.engine import Batching, Memory
 from trtops.transport.client import Client
 from trtops.transport.limits import Limits
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-
 pytestmark = pytest.mark.service
-
-
-@pytest.fixture
-def supervisor(tmp_path: Path) -> Iterator[Supervisor]:
-    made = Supervisor(tmp_path / "s.sock", pace=QUICK)
-    yield made
-    made.close(drain=1)
-
-
-@pytest.fixture
-def remote(supervisor: Supervisor) -> Iterator[RemoteEngines]:
-    made = RemoteEngines(supervisor.path)
-    yield made
-    made.close()
 
 
 def test_an_engine_serves_from_a_process_of_its_own(

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from typing import TYPE_CHECKING, Any
-
-import pytest
+from typing import Any
 
 from tests.support.executors import LONG, Box, Session, X, Y, batching, load, rows
 from trtops.backend.fake import FakeOptions, FakeSession
@@ -14,16 +12,6 @@ from trtops.errors import (
     DeadlineExceeded,
 )
 from trtops.executor.executor import Executor
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-
-@pytest.fixture
-def executor() -> Iterator[Executor]:
-    made = Executor()
-    yield made
-    made.close(drain=5)
 
 
 class Always:

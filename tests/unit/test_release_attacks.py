@@ -7,7 +7,6 @@ nothing of the attacker's was loaded, and what ran keeps serving.
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -33,17 +32,6 @@ from trtops.release.keys import KeyRing, Signer
 from trtops.release.lineage import MAX_STEPS, latest_root, next_root, with_key, with_rules, without_key
 from trtops.release.refresh import refresh_snapshot
 from trtops.release.root import ALL_ROLES, Role, root_of
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-
-@pytest.fixture
-def scene(tmp_path: Path) -> Iterator[Scene]:
-    made = Scene(tmp_path)
-    yield made
-    made.engines.close(drain=1)
 
 
 def test_the_honest_way(scene: Scene) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pytest
 
 from tests.support.attacked import (
@@ -23,18 +21,6 @@ from trtops.release.keys import KeyRing, Signer
 from trtops.release.lineage import next_root, with_key, with_rules, without_key
 from trtops.release.publish import publish
 from trtops.release.root import ALL_ROLES, Role, Tier, root_of
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-
-@pytest.fixture
-def scene(tmp_path: Path) -> Iterator[Scene]:
-    made = Scene(tmp_path)
-    yield made
-    made.engines.close(drain=1)
-
 
 # Vulnerability to key compromises
 

@@ -30,17 +30,7 @@ from trtops.release.sealing import Identity, publish_secret, seal
 from trtops.release.snapshot import TrustedSnapshot
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
     from trtops.serve.agent import Agent
-
-
-@pytest.fixture
-def scene(tmp_path: Path) -> Iterator[Scene]:
-    made = Scene(tmp_path)
-    yield made
-    made.engines.close(drain=1)
 
 
 # Fast-forward

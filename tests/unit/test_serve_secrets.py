@@ -14,20 +14,10 @@ from trtops.release import layout
 from trtops.release.sealing import Identity, publish_secret, seal
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
     from trtops.serve.agent import Agent
 
 NAME = layout.secret("cls", "db/password")
 CONFIG = runtime(db={"password": "secret:db/password"})
-
-
-@pytest.fixture
-def scene(tmp_path: Path) -> Iterator[Scene]:
-    made = Scene(tmp_path)
-    yield made
-    made.engines.close(drain=1)
 
 
 @pytest.fixture

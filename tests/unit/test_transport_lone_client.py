@@ -8,7 +8,6 @@ import time
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pytest
 
 from tests.support.executors import LONG, rows
 from tests.support.transports import Stack
@@ -18,15 +17,8 @@ from trtops.transport.client import Client
 from trtops.transport.server import Server
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
     from pathlib import Path
-
-
-@pytest.fixture
-def stack(tmp_path: Path) -> Iterator[Stack]:
-    made = Stack(tmp_path / "s")
-    yield made
-    made.close()
 
 
 def test_a_batch_that_runs_in_the_transport_s_thread_holds_up_nobody(stack: Stack) -> None:

@@ -26,19 +26,10 @@ from trtops.executor.remote import RemoteEngines
 from trtops.transport.server import Server
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from trtops.transport.client import Client
 
 ROOT = Path(__file__).parents[2]
 VICTIM = ROOT / "tests" / "support" / "transport_victim.py"
-
-
-@pytest.fixture
-def stack(tmp_path: Path) -> Iterator[Stack]:
-    made = Stack(tmp_path / "s")
-    yield made
-    made.close()
 
 
 def test_answers_are_those_of_the_executor(stack: Stack) -> None:

@@ -19,17 +19,10 @@ from trtops.transport.limits import Limits
 from trtops.transport.wire import VERSIONS, Hello, Refused, decode_from_executor, encode
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
     from pathlib import Path
 
     from trtops.transport.client import Client
-
-
-@pytest.fixture
-def stack(tmp_path: Path) -> Iterator[Stack]:
-    made = Stack(tmp_path / "s")
-    yield made
-    made.close()
 
 
 def poll_for_ever(client: Client) -> None:

@@ -16,12 +16,25 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import grpc
+import hpack
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.support.serving import FakeEngines, Served, add_up, exchange, info, post, request_json, serving
 from trtops.serve.exchange import Limits
+from trtops.serve.frames import (
+    DATA,
+    END_HEADERS,
+    END_STREAM,
+    HEADERS,
+    INITIAL_WINDOW,
+    PREFACE,
+    RESET,
+    SETTING,
+    SETTINGS,
+    frame,
+)
 from trtops.serve.grpc_messages import messages
 
 if TYPE_CHECKING:
@@ -234,5 +247,66 @@ def test_a_thousand_slow_and_vanishing_clients(served: Served, caplog: pytest.Lo
             time.sleep(0.02)
         for sock in sockets:
             sock.close()
+    well(served)
+    assert not [record for record in caplog.records if record.exc_info]
+
+
+def _call(path: str) -> bytes:
+    """Headers of a call."""
+    pairs = [(":method", "POST"), (":scheme", "http"), (":path", path), (":authority", "t")]
+    block: bytes = hpack.Encoder().encode([*pairs, ("te", "trailers"), ("content-type", "application/grpc")])
+    return block
+
+
+def _slow_call(number: int, sock: socket.socket) -> None:
+    """The same over gRPC."""
+    asked = messages()["ModelInferRequest"](model_name="sum", raw_input_contents=[bytes(16)])
+    asked.inputs.add(name="x", datatype="FP32", shape=[1, 4])
+    data = asked.SerializeToString()
+    whole = b"\0" + struct.pack(">I", len(data)) + data
+    hello = PREFACE + frame(SETTINGS, 0, 0)
+    kind = number % 8
+    opened = hello + frame(HEADERS, END_HEADERS, 1, _call("/inference.GRPCInferenceService/ModelInfer"))
+    streamed = hello + frame(HEADERS, END_HEADERS, 1, _call("/inference.GRPCInferenceService/ModelStreamInfer"))
+    if kind == 0:
+        sock.sendall(PREFACE[: number % 20])  # greets in part
+    elif kind == 1:
+        sock.sendall(hello)  # asks nothing
+    elif kind == 2:
+        sock.sendall(hello + frame(HEADERS, 0, 1, b"\x83"))  # headers with no end
+    elif kind == 3:
+        sock.sendall(opened + frame(DATA, 0, 1, whole[:9]))  # part of a message
+    elif kind == 4:
+        sock.sendall(opened + frame(DATA, END_STREAM, 1, whole))  # asks, and is gone
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        sock.close()
+    elif kind == 5:
+        shut = PREFACE + frame(SETTINGS, 0, 0, SETTING.pack(INITIAL_WINDOW, 0))  # takes no answer
+        sock.sendall(opened.replace(hello, shut) + frame(DATA, END_STREAM, 1, whole))
+    elif kind == 6:
+        sock.sendall(opened + frame(DATA, END_STREAM, 1, whole) + frame(RESET, 0, 1, bytes(4)))
+    else:
+        sock.sendall(streamed + frame(DATA, 0, 1, whole * 20 + whole[:7]))  # a stream that goes on with nothing
+        sock.shutdown(socket.SHUT_WR)
+
+
+def test_a_thousand_slow_and_vanishing_grpc_clients(served: Served, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.WARNING, "trtops")
+    with grpc.insecure_channel(f"127.0.0.1:{served.grpc}") as channel:
+        check = channel.unary_unary("/grpc.health.v1.Health/Check")
+        for wave in range(4):
+            sockets = []
+            for number in range(250):
+                sock = socket.create_connection(("127.0.0.1", served.grpc), timeout=20)
+                sockets.append(sock)
+                _slow_call(wave + number, sock)
+            for _ in range(20):  # others are served all the while
+                assert check(b"", timeout=20) == b"\x08\x01"
+            end = time.monotonic() + 30
+            while any(len(port.connections) > 1 for port in served.server._grpc):  # the one that checks stays
+                assert time.monotonic() < end, served.server._grpc
+                time.sleep(0.02)
+            for sock in sockets:
+                sock.close()
     well(served)
     assert not [record for record in caplog.records if record.exc_info]

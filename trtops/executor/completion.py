@@ -79,7 +79,10 @@ class BatchAnswer:
                 stop = start + ticket.rows
                 part = {name: array[start:stop] for name, array in outputs}
                 outcome = Outcome(part, None, generation, rows, waited, compute_us)
-            answer_one(ticket, outcome)
+            try:
+                ticket.payload[1](outcome)
+            except Exception:
+                log.exception("the callback of a request raised")
             ticket.payload = None  # the planner's queues may hold the ticket a while; the arrays need not live on
         self._report()
 

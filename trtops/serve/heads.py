@@ -23,18 +23,14 @@ _UNPLAIN: Final = (b"transfer-encoding", b"expect", b"upgrade")
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """A head and what it means. ``size`` and ``length`` are the bytes of the head and of the body after it."""
+    """A head and what it means. ``size`` is its bytes, ``whole`` also counts the body after it."""
 
     text: bytes
     method: bytes
     target: bytes
     headers: Mapping[bytes, bytes]
     size: int
-    length: int
-
-    def begins(self, data: bytes) -> bool:
-        """Whether ``data`` is exactly one whole request with this head."""
-        return len(data) == self.size + self.length and data.startswith(self.text)
+    whole: int
 
 
 class Heads:
@@ -52,7 +48,7 @@ class Heads:
         """The head that ``data`` begins with, if it is known and ``data`` is exactly one whole request; else None."""
         at = data.find(_END) + 4
         head = self._kept.get(data[:at])
-        return head if head is not None and len(data) == at + head.length else None
+        return head if head is not None and len(data) == head.whole else None
 
     def keep(self, data: bytes, exchange: Exchange) -> None:
         """Keep the head of a request that was read, if it came alone and whole in ``data`` and is plain."""
@@ -68,4 +64,4 @@ class Heads:
             if len(self._kept) >= _KEPT:
                 self._kept.clear()
             text = data[:size]
-            self._kept[text] = Head(text, exchange.method, exchange.target, headers, size, len(exchange.body))
+            self._kept[text] = Head(text, exchange.method, exchange.target, headers, size, len(data))

@@ -126,7 +126,7 @@ class Connection(asyncio.Protocol):
             return
         if self._current is None and not self._in_headers and not self._waiting:
             head = self._head
-            if head is None or not head.begins(data):
+            if head is None or len(data) != head.whole or not data.startswith(head.text):
                 head = self.front.heads.find(data)
             if head is not None:
                 self._head = head
@@ -155,11 +155,11 @@ class Connection(asyncio.Protocol):
 
     def _take(self, head: Head, data: bytes) -> None:
         """Take a request whose head is known: what the parser and its callbacks would do, at once."""
-        length = head.length
-        exchange = Exchange(self, head.method, head.target, head.headers, data[head.size :] if length else b"")
-        if length:
+        body = data[head.size :]
+        exchange = Exchange(self, head.method, head.target, head.headers, body)
+        if body:
             try:
-                self.front.hold(exchange, length)
+                self.front.hold(exchange, len(body))
             except HttpError as error:
                 self.front.release(exchange)
                 self._refuse(error)
@@ -367,9 +367,9 @@ class Connection(asyncio.Protocol):
             exchange.answer = []
             return
         keep = exchange.keep_alive and not front.draining
-        exchange.keep_alive = keep
         length = len(parts[0]) if len(parts) == 1 else sum(map(len, parts))
         if not keep:
+            exchange.keep_alive = False
             extra += b"Connection: close\r\n"
         elif exchange.old:
             extra += b"Connection: keep-alive\r\n"
@@ -377,16 +377,18 @@ class Connection(asyncio.Protocol):
         if exchange.method == b"HEAD":
             exchange.answer = [head]
         elif length < _JOIN:
-            exchange.answer = [b"".join((head, *parts))]
+            exchange.answer = [head + parts[0] if len(parts) == 1 else b"".join((head, *parts))]
         else:
             exchange.answer = [head, *parts]
-        if self._flushing or not self._working or self._working[0] is not exchange:
+        working = self._working
+        if self._flushing or not working or working[0] is not exchange:
             return
-        if keep and len(self._working) == 1 and not self._waiting and not self._expect:
-            self._working.clear()
+        if keep and len(working) == 1 and not self._waiting and not self._expect:
+            working.clear()
             for piece in exchange.answer:
                 transport.write(piece)
-            self._rest()
+            if self._current is None and not self._in_headers and not self._write_paused and not self._stopped:
+                self.deadline = front.now() + self.limits.idle_time
         else:
             self._advance()
 

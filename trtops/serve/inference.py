@@ -194,7 +194,7 @@ class Inference:
             Unavailable: it belongs here and does not serve now.
         """
         codec = self._catalogue.find(name, version)
-        meter = self._meters.engine(codec.info.name)
+        meter = self._meters.engines.get(name) or self._meters.engine(codec.info.name)
         meter.in_flight += 1
         try:
             decoded = decode(codec, caller, self._clock())

@@ -237,14 +237,14 @@ class Codec:
         found = self._quick.decode(body)
         if found is None:
             return None
-        about, key = found.about, found.id
+        inputs, rows, key, about = found
         if key and len(key) > MAX_ID:
             return None
         head = self._plain if about is None else self._heads.get(about) or self._learn(about)
         if head is None:
             return None
         deadline = now + head.timeout_us / 1e6 if head.timeout_us else None
-        return Decoded(Request(found.inputs, found.rows, deadline, head.priority, head.key), key, head.wanted)
+        return Decoded(Request(inputs, rows, deadline, head.priority, head.key), key, head.wanted)
 
     def _learn(self, about: tuple[bytes, bytes]) -> Head | None:
         """What parameters and outputs say that are not known yet; None: it is wrong, or of shared memory."""

@@ -9,16 +9,17 @@ from __future__ import annotations
 
 import struct
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 import msgspec
 import numpy as np
-from numpy.typing import NDArray
 
 from trtops.serve import elements
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from numpy.typing import NDArray
 
     from trtops.tensor import Shape, TensorInfo
 
@@ -48,20 +49,9 @@ class _Form:
     pack: Callable[..., bytes]
 
 
-class Common(msgspec.Struct, eq=False):
-    """A request as it was read.
-
-    Attributes:
-        inputs: name -> array.
-        rows: that all inputs share.
-        id: the request's.
-        about: the text of its parameters and of its outputs; None: it has neither.
-    """
-
-    inputs: dict[str, NDArray[np.generic]]
-    rows: int
-    id: str
-    about: tuple[bytes, bytes] | None
+Common: TypeAlias = "tuple[dict[str, NDArray[np.generic]], int, str, tuple[bytes, bytes] | None]"
+"""A request as it was read: its inputs by name, the rows that they share, its id, and the text of its parameters and of
+its outputs, None if it has neither."""
 
 
 class Quick:
@@ -129,7 +119,7 @@ class Quick:
         about = None
         if parameters is not _NONE or outputs is not _NONE:
             about = bytes(parameters), bytes(outputs)
-        return Common(inputs, rows, document.id, about)
+        return inputs, rows, document.id, about
 
     def _form(self, kind: type, shape: Shape) -> _Form | None:
         tensor = self._tensors[kind]

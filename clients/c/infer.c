@@ -8,6 +8,8 @@
 static int print(const struct trtops_answer *answer) {
     if (answer->status != TRTOPS_OK) {
         printf("status %d: %.*s\n", answer->status, (int)answer->error_bytes, answer->error);
+        if (answer->credit != 0)
+            printf("again in %g s; until then %u at a time\n", answer->retry_after, answer->credit);
         return 2;
     }
     for (int index = 0; index < answer->tensors; index++) {

@@ -342,6 +342,7 @@ static int read_answer(const struct trtops_client *client, int slot, struct trto
     answer->status = (int)u32(at + 8);
     answer->generation = u64(at + 16);
     answer->batch = u32(at + 24);
+    answer->credit = u32(at + 28);
     answer->queue_us = f64(at + 32);
     answer->compute_us = f64(at + 40);
     answer->retry_after = f64(at + 48);

@@ -47,6 +47,7 @@ struct trtops_answer {
     int status; /* TRTOPS_OK to TRTOPS_FAILED */
     uint64_t generation; /* of the engine */
     uint32_t batch;      /* rows that ran together */
+    uint32_t credit;     /* with TRTOPS_OVERLOADED: requests of this engine to have in flight until retry_after; 0: any */
     double queue_us, compute_us, retry_after; /* seconds after which a retry makes sense */
     int tensors;
     struct trtops_tensor outputs[TRTOPS_MAX_TENSORS]; /* in the slot */

@@ -9,11 +9,14 @@ import subprocess
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pytest
 
 from tests.support.executors import LONG, Session, batching
+from tests.support.transports import until
 from trtops.executor.attach import Attachment
 from trtops.executor.executor import Executor
+from trtops.transport.client import Client
 from trtops.transport.limits import Limits
 from trtops.transport.server import Server
 
@@ -43,7 +46,7 @@ def infer(tmp_path_factory: pytest.TempPathFactory) -> Path:
 class Served:
     """An executor with an engine that doubles, on a socket."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, **queue: Any) -> None:
         self.path = path
         self.session = Session()
         self.executor = Executor()
@@ -53,7 +56,7 @@ class Served:
             version="1.0.0",
             digest="sha256:" + "0" * 64,
             backend="fake",
-            batching=batching(),
+            batching=batching(**queue),
             instances=1,
             open_session=lambda: self.session,
         )
@@ -97,6 +100,27 @@ def test_c_is_told_what_is_wrong(infer: Path, served: Served, words: tuple[Any, 
     assert done.returncode == 2
     assert done.stdout.startswith('status 1: {"what":')
     assert said in done.stdout
+
+
+def test_c_is_told_how_many_requests_a_full_queue_takes(infer: Path, tmp_path: Path) -> None:
+    served = Served(tmp_path / "full.sock", queue={"timeout": "60s", "max_size": 1})
+    served.session.hold()
+    x = {"x": np.zeros((1, 4), np.float32)}
+    try:
+        with Client(served.path, slots=2, input_bytes=4096) as client:
+            first = client.submit("double", x, 1)
+            served.session.wait_entered()
+            second = client.submit("double", x, 1)
+            until(lambda: served.server.held().in_use == 2, "both have crossed")
+            done = run(infer, served.path, "double", "x", 1, 4)
+            served.session.gate.set()
+            assert client.wait(second).error is None
+            assert client.wait(first).error is None
+        assert done.returncode == 2
+        assert "status 2: " in done.stdout
+        assert done.stdout.endswith("s; until then 1 at a time\n")
+    finally:
+        served.close()
 
 
 def test_c_says_when_nobody_is_there_or_the_name_is_too_long(infer: Path, served: Served, tmp_path: Path) -> None:

@@ -51,7 +51,7 @@ class Answers:
         segment = self._segment
         data = segment.bytes
         start = segment.starts[slot] + ANSWER_OFFSET
-        sequence, status, size, generation, batch, _, queue_us, compute_us, retry_after = _unpack(data, start)
+        sequence, status, size, generation, batch, credit, queue_us, compute_us, retry_after = _unpack(data, start)
         error: Exception | None = None
         outputs: dict[str, NDArray[np.generic]] = {}
         if sequence != call.sequence:
@@ -70,7 +70,7 @@ class Answers:
                 for name, view in described.views(slot, segment.outputs).items():
                     outputs[name] = view.copy()
         self._free(slot)
-        return Reply(outputs, error, generation, batch, queue_us, compute_us)
+        return Reply(outputs, error, generation, batch, queue_us, compute_us, None, credit)
 
     def _lend(self, slot: int, described: Description) -> dict[str, NDArray[np.generic]]:
         """Views of a slot's outputs; the slot is free when the last view is gone. All views have ``owner`` as base.

@@ -19,6 +19,7 @@ class Reply(msgspec.Struct, eq=False):
         generation: of the engine. batch: rows that ran together.
         queue_us, compute_us: microseconds in the queue, microseconds that the batch ran.
         document: the answer to a question off the data path.
+        credit: of a refusal by a full queue: requests of this engine that the client may have in flight; 0: any.
     """
 
     outputs: dict[str, NDArray[np.generic]] = {}
@@ -28,6 +29,7 @@ class Reply(msgspec.Struct, eq=False):
     queue_us: float = 0.0
     compute_us: float = 0.0
     document: Any = None
+    credit: int = 0
 
 
 class Call(msgspec.Struct, eq=False):
@@ -35,7 +37,7 @@ class Call(msgspec.Struct, eq=False):
 
     Attributes:
         slot: that it is in; -1 for a question off the data path.
-        sequence: its number. done: is called with the answer.
+        sequence: its number. done: is called with the answer. engine: that it is for.
         size: bytes of its description.
         reply: the answer; None until it came.
         event: set when the thread that waits for it has to look again; the client's.
@@ -44,6 +46,7 @@ class Call(msgspec.Struct, eq=False):
     slot: int
     sequence: int
     done: Callable[[Reply], None] | None
+    engine: str = ""
     size: int = 0
     reply: Reply | None = None
     event: threading.Event | None = None

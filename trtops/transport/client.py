@@ -21,6 +21,7 @@ from trtops.errors import InputError, Overloaded, Retryable, TrtopsError, Unavai
 from trtops.transport.answers import Answers
 from trtops.transport.call import Call, Reply
 from trtops.transport.catalogue import engines_of, receive
+from trtops.transport.credit import Credit
 from trtops.transport.greeting import connect, greet
 from trtops.transport.layout import REQUEST, REQUEST_BYTES
 from trtops.transport.ring import Reader, Writer
@@ -106,6 +107,7 @@ class Client:
         self._lock = threading.Lock()
         self._polling = threading.Lock()
         self._asked: dict[int, Call] = {}
+        self._credit = Credit()
         self._gone: Exception | None = None
         self._attended = False
         self.defer: Callable[[Callable[[], None]], object] | None = None
@@ -157,7 +159,7 @@ class Client:
 
         Raises:
             InputError: the inputs do not fit in a slot, or their types do not travel.
-            Overloaded: all slots are in use.
+            Overloaded: all slots are in use, or as many of an overloaded engine as may be.
             Unavailable: the connection is gone.
         """
         if not 0 <= priority < 1 << 32:
@@ -184,19 +186,21 @@ class Client:
 
         Raises:
             InputError: they do not fit in a slot, or their types do not travel.
-            Overloaded: all slots are in use.
+            Overloaded: all slots are in use, or as many of an overloaded engine as may be.
             Unavailable: the connection is gone.
         """
         described = self._describer.describe(engine, rows, like)
         if self._gone is not None:
             raise self._no_more()
+        if self._credit:
+            self._credit.check(engine, list(self._calls.values()))
         try:
             slot = self._free.popleft()
         except IndexError:
             slots = self._segment.layout.slots
             what = f"all {slots} slots are in use"
             raise Overloaded(what, fix="wait for answers, or ask for more slots") from None
-        call = Call(slot, next(self._sequences), done)
+        call = Call(slot, next(self._sequences), done, engine)
         encoded = described.encoded
         segment = self._segment
         if self._described[slot] is not encoded:  # else it stands there: the executor does not write to it
@@ -361,7 +365,10 @@ class Client:
         for slot in numbers:
             call = self._calls.pop(slot, None)
             if call is not None:
-                self._answer(call, self._answers.read(call))
+                reply = self._answers.read(call)
+                if reply.credit or self._credit:
+                    self._credit.note(call, reply)
+                self._answer(call, reply)
         return bool(numbers)
 
     def _answer(self, call: Call, reply: Reply) -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
-from trtops.errors import InputError, TrtopsError
+from trtops.errors import InputError, Overloaded, TrtopsError
 from trtops.transport.layout import (
     ANSWER,
     ANSWER_BYTES,
@@ -143,6 +143,7 @@ class Connection:
         self._describer = Describer(layout.output_bytes, "output area")
         self._cancels: dict[int, tuple[int, Callable[[], None] | None]] = {}
         self._described = [b""] * layout.slots
+        self._engines = [""] * layout.slots
         self._lock = threading.Lock()
         self._open = True
         self._expecting = False
@@ -227,6 +228,7 @@ class Connection:
                 raise InputError(f"a description of {size} bytes")  # noqa: TRY301 - answered like every other
             begin += REQUEST_BYTES
             request = self._parser.parse(data[begin : begin + size])
+            self._engines[slot] = request.engine
             inputs = request.views(slot, segment.inputs)
             if self._private:
                 inputs = {name: array.copy() for name, array in inputs.items()}
@@ -294,12 +296,17 @@ class Connection:
             len(text),
             answer.generation if answer else 0,
             answer.batch if answer else 0,
-            0,
+            self._credit(slot) if isinstance(error, Overloaded) else 0,
             answer.queue_us if answer else 0.0,
             answer.compute_us if answer else 0.0,
             float(getattr(error, "retry_after", 0.0)),
         )
         self._give_back(slot)
+
+    def _credit(self, slot: int) -> int:
+        """What the client may have in flight of the engine that refuses this slot: as much as it has, one at least."""
+        engine = self._engines[slot]
+        return max(1, sum(self._engines[other] == engine for other in list(self._cancels)) - 1)
 
     def _give_back(self, slot: int) -> None:
         with self._lock:

@@ -51,7 +51,8 @@ MAX_RANK: Final = 8
 
 ANSWER: Final = struct.Struct("<QIIQIIddd")
 """sequence, status (0: outputs; else an error), bytes of the description or of the error's text, generation, rows of
-the batch, 0, then microseconds queued, microseconds computed, seconds after which a retry makes sense."""
+the batch, credit (with status 2), then microseconds queued, microseconds computed, seconds after which a retry makes
+sense."""
 ANSWER_BYTES: Final = 128
 
 MAX_DESCRIPTION: Final = DESCRIPTION_BYTES + MAX_TENSORS * TENSOR_BYTES

@@ -145,6 +145,14 @@ def test_two_processes_that_ship_the_same_at_once(repo: Repository) -> None:
 
 
 @pytest.mark.service
+def test_of_processes_that_build_the_same_at_once_one_builds(repo: Repository) -> None:
+    processes = [repo.start("build", "tiny") for _ in range(3)]
+    said = [finished(process).says(0).out for process in processes]
+    words = sorted(next(line for line in out.splitlines() if line.startswith("build ")).split()[2] for out in said)
+    assert words == ["built", "reused", "reused"]
+
+
+@pytest.mark.service
 def test_two_processes_that_ship_something_else_at_once(shipped: Repository, folder: Path) -> None:
     both = [changed(shipped, name, folder / name).start("ship", "tiny") for name in ("left", "right")]
     codes = []

@@ -27,6 +27,7 @@ from trtops.build.conversions import Conversions, conversion_key
 from trtops.build.protocol import MESSAGE, MODEL_FILE, TIMING_FILE, Advanced, Done, Failed, Message, Request
 from trtops.build.scratch import LOGS, scratch
 from trtops.build.timing import Timings, timing_key
+from trtops.build.voucher import EngineVoucher
 from trtops.digest import Digest, Value
 from trtops.errors import BuildFailed, FetchFailed, IntegrityError, StorageError, TrtopsError
 
@@ -110,7 +111,9 @@ def build(
         on_progress: called from this thread, again and again while the build runs.
         rebuild: build even if it is there, and replace what is there.
         samples: data that the plan's precision needs (:func:`trtops.build.precision.needs_samples`).
-        voucher: vouches for timing caches and converted models; None: the build starts with none and keeps none.
+        voucher: vouches for timing caches and converted models; None: the build starts with none and keeps none. One
+            that vouches for engines, too, does so for what is built, and what it does not vouch for is built again; it
+            is asked while nobody else builds the same. With another, whatever engine the store has is taken.
 
     Raises:
         BuildFailed: the builder refused, crashed, hung, ran out of memory or time; with its log.
@@ -120,16 +123,28 @@ def build(
     begin = time.monotonic()
     limits = limits or Limits()
     on_progress = on_progress or (lambda _: None)
-    if not rebuild and (sidecar := cached(plan, store)) is not None:
+    engines = voucher if isinstance(voucher, EngineVoucher) else None
+    if not rebuild and (sidecar := _vouched(plan, store, engines)) is not None:
         return Built(sidecar=sidecar, cached=True, seconds=time.monotonic() - begin)
     with _only_one(plan, store, limits, on_progress):
-        if not rebuild and (sidecar := cached(plan, store)) is not None:
+        if not rebuild and (sidecar := _vouched(plan, store, engines)) is not None:
             return Built(sidecar=sidecar, cached=True, seconds=time.monotonic() - begin)
         earlier = _Earlier.of(plan, store, voucher)
         sidecar, phases = _build(plan, _Files(model.absolute(), samples), store, earlier, limits, on_progress)
+        if engines is not None:
+            engines.vouch(sidecar)
     seconds = time.monotonic() - begin
     phases["store"] = max(0.0, seconds - sum(phases.values()))
     return Built(sidecar=sidecar, cached=False, seconds=seconds, phases=phases)
+
+
+def _vouched(plan: BuildPlan, store: Store, engines: EngineVoucher | None) -> Sidecar | None:
+    """What the store has for a plan, if it may be taken."""
+    trusted = None if engines is None else engines.artifacts()
+    if trusted is not None and not trusted:
+        return None
+    sidecar = cached(plan, store)
+    return sidecar if sidecar is None or trusted is None or sidecar.artifact in trusted else None
 
 
 def cached(plan: BuildPlan, store: Store) -> Sidecar | None:

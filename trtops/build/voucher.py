@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeVar, runtime_checkable
 
 if TYPE_CHECKING:
-    from trtops.digest import Value
+    from collections.abc import Collection
+
+    from trtops.backend.port import Sidecar
+    from trtops.digest import Digest, Value
 
     Statement = TypeVar("Statement", bound=Value)
 
@@ -21,4 +24,19 @@ class Voucher(Protocol):
 
         Raises:
             TrustError: no trusted key signed it, or it is of another kind.
+        """
+
+
+@runtime_checkable
+class EngineVoucher(Voucher, Protocol):
+    """Vouches also for the engines of one plan: loading an engine runs its code, so that nobody's is not taken."""
+
+    def artifacts(self) -> Collection[Digest]:
+        """Artifacts that a trusted builder vouches for at this moment."""
+
+    def vouch(self, sidecar: Sidecar) -> None:
+        """Vouch for what was just built.
+
+        Raises:
+            TrustError, StorageError: it could not be signed, or its record not kept.
         """

@@ -42,7 +42,10 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.service, pytest.mark.timeout(180)]
 
-CORPUS = [json.loads(line) for line in (Path(__file__).parents[1] / "golden/serve/http.jsonl").read_text().splitlines()]
+_GOLDEN = Path(__file__).parents[1] / "golden/serve"
+CORPUS, CALLS = (
+    [json.loads(line) for line in (_GOLDEN / name).read_text().splitlines()] for name in ("http.jsonl", "grpc.jsonl")
+)
 INFER = "/v2/models/sum/infer"
 GOOD = post(INFER, request_json(), close=False)
 LIMITS = Limits(
@@ -99,6 +102,20 @@ def test_the_corpus(served: Served, row: dict[str, Any]) -> None:
                 body += piece
         assert body.count(b"\r\n\r\n") == 0, "a second answer"
         assert "error" in json.loads(body)
+
+
+@pytest.mark.parametrize("row", CALLS, ids=[row["what"] for row in CALLS])
+def test_the_corpus_of_messages(served: Served, row: dict[str, Any]) -> None:
+    """Each message gets its status, and an explanation where it is not served."""
+    with grpc.insecure_channel(f"127.0.0.1:{served.grpc}") as channel:
+        call = channel.unary_unary("/inference.GRPCInferenceService/ModelInfer")
+        try:
+            call(bytes.fromhex(row["hex"]), timeout=20)
+            found, why = "OK", "served"
+        except grpc.RpcError as error:
+            found, why = error.code().name, error.details()
+    assert found in row["status"], why
+    assert why
 
 
 async def _send(port: int, data: bytes) -> bytes:
@@ -173,7 +190,7 @@ def test_ten_thousand_malformed_grpc_requests(served: Served, seed: int) -> None
     asked.inputs.add(name="x", datatype="FP32", shape=[1, 4])
     asked.parameters["timeout"].int64_param = 10**7
     asked.outputs.add(name="y")
-    good = asked.SerializeToString()
+    seeds = [asked.SerializeToString(), *(bytes.fromhex(row["hex"]) for row in CALLS if len(row["hex"]) < 4000)]
 
     async def run() -> list[grpc.StatusCode]:
         async with grpc.aio.insecure_channel(f"127.0.0.1:{served.grpc}") as channel:
@@ -186,7 +203,7 @@ def test_ten_thousand_malformed_grpc_requests(served: Served, seed: int) -> None
                     return error.code()
                 return grpc.StatusCode.OK
 
-            return await asyncio.gather(*(one(mutate(good, dice)) for _ in range(250)))
+            return await asyncio.gather(*(one(mutate(dice.choice(seeds), dice)) for _ in range(250)))
 
     codes = grpc.StatusCode
     allowed = {codes.OK, codes.INVALID_ARGUMENT, codes.NOT_FOUND, codes.DEADLINE_EXCEEDED, codes.RESOURCE_EXHAUSTED}

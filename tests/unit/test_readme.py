@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import re
+import sys
 from pathlib import Path
 
 import typer.main
 
 from trtops.cli.main import app
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -41,6 +47,13 @@ def test_every_relative_link_leads_somewhere() -> None:
     for document in (README, (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")):
         for target in re.findall(r"\]\((?!https?:)([^)#]+)", document):
             assert (ROOT / target).exists(), target
+
+
+def test_each_dependency_has_its_line() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    wanted = [*project["dependencies"], *(one for extra in project["optional-dependencies"].values() for one in extra)]
+    told = set(re.findall(r"[\w.-]+", (ROOT / "docs" / "dependencies.md").read_text(encoding="utf-8")))
+    assert [one for one in wanted if re.match(r"[\w.-]+", one).group(0) not in told] == []  # type: ignore[union-attr]
 
 
 def test_the_two_commands_are_those_of_ci() -> None:

@@ -108,7 +108,7 @@ def test_infer(shipped: Repository) -> None:
         np.save(shipped.root / "wrong.npy", x.astype(np.float64))
         wrong = ("--input", "x=@wrong.npy")
         shipped.call("infer", "tiny", *at, *wrong).says(2, "x takes float32 [?,4], wrong.npy holds float64 [3, 4]")
-        shipped.call("infer", "nope", *at).says(2, "unknown model 'nope'", "'tiny'")
+        shipped.call("infer", "nope", *at).says(2, "unknown model: 'nope'", "'tiny'")
         assert server.stop() == 0
 
 

@@ -133,7 +133,7 @@ def test_tritonclient_infers_in_json_and_binary(home: Path) -> None:
         wrong.set_data_from_numpy(np.zeros((3, 5), np.float32))
         with pytest.raises(triton.InferenceServerException, match=r"input 'x': expected shape \[-1,4\], got \[3,5\]"):
             served.infer("cls", [wrong])
-        with pytest.raises(triton.InferenceServerException, match="unknown model 'nope'"):
+        with pytest.raises(triton.InferenceServerException, match="unknown model: 'nope'"):
             served.infer("nope", [given])
         (numbers,) = served.get_inference_statistics("cls")["model_stats"]
         assert numbers["inference_stats"]["success"]["count"] == 10
@@ -151,7 +151,7 @@ def test_the_small_client(home: Path) -> None:
             assert outputs["y"].tolist() == [[4.0], [4.0]]
         with pytest.raises(InputError, match="expected datatype FP32, got 'FP64'"):
             client.infer(running.url, "cls", {"x": np.ones((2, 4))})
-        with pytest.raises(InputError, match="unknown model 'nope'"):
+        with pytest.raises(InputError, match="unknown model: 'nope'"):
             client.describe(running.url, "nope")
         assert running.stop() == 0
     with pytest.raises(Unavailable, match="cannot talk to the server"):

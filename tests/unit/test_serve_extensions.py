@@ -215,6 +215,6 @@ def test_an_engine_of_this_server_that_does_not_serve_is_503_and_not_404() -> No
         assert it.value.status() == "503"
         (entry,) = [row for row in client.get_model_repository_index() if row["name"] == "soon"]
         assert (entry["state"], entry["reason"]) == ("UNAVAILABLE", "it is being loaded")
-        with pytest.raises(InferenceServerException, match="unknown model 'never'") as it:
+        with pytest.raises(InferenceServerException, match="unknown model: 'never'") as it:
             client.infer("never", [given])
         assert it.value.status() == "404"

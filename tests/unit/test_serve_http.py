@@ -143,8 +143,8 @@ def test_a_request_that_never_ends_is_cut_short(rest: bytes) -> None:
 ANSWERS: list[tuple[str, bytes, int, str]] = [
     ("unknown path", b"GET /v3 HTTP/1.1\r\n", 404, "/v3"),
     ("root", b"GET / HTTP/1.1\r\n", 404, "no such path"),
-    ("unknown model", b"GET /v2/models/nope HTTP/1.1\r\n", 404, "unknown model 'nope': served here: 'sum'"),
-    ("unknown model infers", b"POST /v2/models/nope/infer HTTP/1.1\r\n", 404, "unknown model 'nope'"),
+    ("unknown model", b"GET /v2/models/nope HTTP/1.1\r\n", 404, "'nope' is not found; served here: 'sum'"),
+    ("unknown model infers", b"POST /v2/models/nope/infer HTTP/1.1\r\n", 404, "unknown model: 'nope'"),
     ("unknown version", b"GET /v2/models/sum/versions/9 HTTP/1.1\r\n", 404, "version '1.0.0' is served"),
     ("unknown verb", b"GET /v2/models/sum/fly HTTP/1.1\r\n", 404, "no such path"),
     ("get infers", b"GET /v2/models/sum/infer HTTP/1.1\r\n", 405, "POST"),

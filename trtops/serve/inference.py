@@ -124,7 +124,8 @@ class Catalogue:
             if reason is not None:
                 raise Unavailable(f"model '{name}' does not serve now: {reason}", fix="ask again later")
             known = ", ".join(f"'{known}'" for known in sorted(codecs)) or "none"
-            raise UnknownModel(f"unknown model '{name:.100}': served here: {known}")
+            # Triton's words, which its clients' examples look for
+            raise UnknownModel(f"Request for unknown model: '{name:.100}' is not found; served here: {known}")
         if version is not None and version not in (codec.info.version, codec.info.version.partition(".")[0]):
             raise UnknownModel(
                 f"model '{name}' has no version '{version:.40}' here: version '{codec.info.version}' is served"

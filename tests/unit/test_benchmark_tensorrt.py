@@ -16,8 +16,12 @@ from tests.support.cuda import Cudart, Engine, Library
 from tests.support.releases import sidecar
 from trtops.backend.pinned import PageLocked
 from trtops.backend.trt_session import TensorRtSession
+from trtops.build.timing import TIMINGS, Timed
+from trtops.release.keys import KeyStore
 from trtops.spec.engine import Profile
+from trtops.store import Store
 from trtops.tensor import TensorInfo
+from trtops.workflow.timings import KeyVoucher
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -156,6 +160,8 @@ def test_two_commands_over_the_fake_do_all_steps_in_processes(
     assert row["points"].keys() == {"1x3x224x224", "16x3x224x224", "64x3x224x224"}
     assert row["accuracy"]["passed"] is False  # the fake adds up rows
     assert len(row["warm"]) == 2
+    (timings,) = Store(tmp_path / "work" / CASE).records(TIMINGS).values()
+    KeyVoucher(KeyStore(tmp_path / "work" / CASE)).opened(timings, "here", Timed)  # what the second build started from
     text = benchmark.tables.tables(results)
     assert "| resnet50 | fp32 | dynamic | 3 | 1 |" in text
     assert "still to be done" not in capfd.readouterr().out.splitlines()[-1]

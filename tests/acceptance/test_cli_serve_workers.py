@@ -8,14 +8,13 @@ import shutil
 import signal
 import time
 from http.client import HTTPConnection
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 import pytest
 
 from tests.support.serving import scraped
-from tests.support.waiting import until
+from tests.support.waiting import gone, until
 from trtops.serve.client import get
 
 if TYPE_CHECKING:
@@ -67,13 +66,6 @@ def ask(server: Server, key: str = "") -> tuple[int, dict[str, str]]:
         return answer.status, {name.lower(): value for name, value in answer.getheaders()}
     finally:
         connection.close()
-
-
-def gone(number: int) -> bool:
-    try:
-        return Path(f"/proc/{number}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
-    except FileNotFoundError:
-        return True
 
 
 def test_a_rollout_goes_by_what_the_server_itself_measured(shipped: Repository) -> None:

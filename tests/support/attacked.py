@@ -6,7 +6,6 @@ The attacker sits behind the port ``Registry``, knows every document that was ev
 from __future__ import annotations
 
 import threading
-import time
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from tests.support.releases import NOW, candidate, runtime, sidecar, spec, verdict
 from tests.support.serving import FakeEngines
 from tests.support.sessions import FunctionSession
+from tests.support.waiting import until
 from trtops.backend.port import BackendStatus
 from trtops.registry.memory import MemoryRegistry
 from trtops.release import layout
@@ -237,13 +237,6 @@ class Scene:
 
     def artifact(self, digest: Digest) -> Path:
         return self.store.folder / digest.algorithm / digest.value[:2] / digest.value
-
-
-def until(condition: Callable[[], Any], seconds: float = 30.0) -> None:
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, "it never came"
-        time.sleep(0.005)
 
 
 def generation(agent: Agent, engine: str = "cls") -> int:

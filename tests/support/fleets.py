@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 import time
 from collections import Counter
-from pathlib import Path
 from threading import Event, Thread
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tests.support.waiting import LONG, until
 from trtops.backend.fake import FakeBackend, _Artifact
 from trtops.backend.port import Sidecar
 from trtops.digest import Digest
@@ -21,7 +21,8 @@ from trtops.spec.engine import Batching, Memory, Target
 from trtops.tensor import TensorInfo
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
+    from pathlib import Path
 
     from typing_extensions import Self
 
@@ -33,7 +34,6 @@ X = TensorInfo(name="x", dtype="float32", shape=("n", 4))
 Y = TensorInfo(name="y", dtype="float32", shape=("n", 1))
 ONES = {"x": np.ones((2, 4), np.float32)}
 """Answered with 4.0 twice."""
-LONG = 60.0
 QUICK = Pace(linger=0.1, settle=None, silence=20.0, run=20.0)
 STRICT = Tolerance(1e-6, 1e-6)
 
@@ -86,13 +86,6 @@ def load(
         memory=memory,
         channel=channel,
     )
-
-
-def until(condition: Callable[[], Any], seconds: float = LONG) -> None:
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, "it never came"
-        time.sleep(0.01)
 
 
 class Callers:
@@ -163,13 +156,6 @@ def unit(supervisor: Supervisor, name: str = "e", channel: str = "stable") -> Un
 def pid(supervisor: Supervisor, name: str = "e", channel: str = "stable") -> int:
     number = unit(supervisor, name, channel).worker
     return next(worker.pid for worker in supervisor.workers() if worker.number == number)
-
-
-def gone(number: int) -> bool:
-    try:
-        return Path(f"/proc/{number}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
-    except FileNotFoundError:
-        return True
 
 
 def generation_by_key(remote: RemoteEngines, key: str) -> int:

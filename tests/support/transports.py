@@ -4,19 +4,15 @@ from __future__ import annotations
 
 import gc
 import os
-import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from tests.support.executors import LONG, Session, batching
+from tests.support.executors import Session, batching
 from trtops.executor.attach import Attachment
 from trtops.executor.executor import Executor
 from trtops.transport.client import Client
 from trtops.transport.limits import Limits
 from trtops.transport.server import Server
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 
 class Stack:
@@ -45,14 +41,6 @@ class Stack:
         self.session.gate.set()
         self.server.close()
         self.executor.close(drain=5)
-
-
-def until(condition: Callable[[], bool], what: str) -> None:
-    """Look until it is so. The server tells nobody when it reclaimed a client, so a test has to look."""
-    end = time.monotonic() + LONG
-    while not condition():
-        assert time.monotonic() < end, f"never: {what}"
-        time.sleep(0.002)
 
 
 def held() -> tuple[int, int]:

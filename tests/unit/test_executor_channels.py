@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.support.fleets import ONES, STRICT, Callers, generation_by_key, load, pid, share, unit, until
+from tests.support.fleets import ONES, STRICT, Callers, generation_by_key, load, pid, share, unit
+from tests.support.waiting import until
 from trtops.errors import InputError
 from trtops.executor.remote import RemoteEngines
 from trtops.executor.supervisor import Supervisor

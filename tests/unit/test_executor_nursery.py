@@ -7,33 +7,17 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
+from tests.support.waiting import gone, until
 
 pytestmark = pytest.mark.service
 
 ROOT = Path(__file__).parents[2]
 LONG = 60.0
-
-
-def until(condition: Callable[[], Any]) -> None:
-    end = time.monotonic() + LONG
-    while not condition():
-        assert time.monotonic() < end, "it never came"
-        time.sleep(0.02)
-
-
-def gone(number: int) -> bool:
-    try:
-        return Path(f"/proc/{number}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
-    except FileNotFoundError:
-        return True
 
 
 def script(code: str, *arguments: str, **environment: str) -> dict[str, Any]:
@@ -127,7 +111,8 @@ def test_a_nursery_that_hangs_is_killed() -> None:
 SUPERVISOR = """
 import json, os, signal, sys, time
 from pathlib import Path
-from tests.support.fleets import ONES, load, until
+from tests.support.fleets import ONES, load
+from tests.support.waiting import until
 from trtops.executor.nursery import Nursery
 import trtops.executor.hosting
 nursery = Nursery()

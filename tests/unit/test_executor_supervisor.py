@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.support.fleets import LONG, ONES, QUICK, Callers, generation_by_key, gone, load, opening, pid, unit, until
+from tests.support.fleets import ONES, QUICK, Callers, generation_by_key, load, opening, pid, unit
+from tests.support.waiting import LONG, gone, until
 from trtops.errors import DeadlineExceeded, InputError, NotLoadable, Retryable, Unavailable
 from trtops.executor.port import Outcome, Request
 from trtops.executor.remote import RemoteEngines

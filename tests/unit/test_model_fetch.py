@@ -4,17 +4,17 @@ import hashlib
 import os
 import sys
 import textwrap
-import time
 import zipfile
+from functools import partial
 from pathlib import Path
 from tempfile import mkdtemp
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 import fsspec
-import psutil
 import pytest
 
+from tests.support.waiting import gone, until
 from trtops.digest import Digest
 from trtops.errors import FetchFailed, InputError, IntegrityError, StorageError, TrtopsError, Unavailable
 from trtops.model import fetch as module
@@ -365,7 +365,7 @@ class TestWheels:
         with pytest.raises(FetchFailed, match="took longer"):
             self.get(tmp_path, pip=fake_pip(tmp_path, script), timeout=6)
         for pid in map(int, pids.read_text().split()):
-            assert _gone(pid), pid
+            until(partial(gone, pid), f"{pid} ends")
 
     def test_a_python_without_pip(self, tmp_path: Path) -> None:
         with pytest.raises(Unavailable) as caught:
@@ -375,18 +375,6 @@ class TestWheels:
     def test_a_pip_that_cannot_be_started(self, tmp_path: Path) -> None:
         with pytest.raises(Unavailable):
             self.get(tmp_path, pip=(str(tmp_path / "none"),))
-
-
-def _gone(pid: int) -> bool:
-    deadline = time.monotonic() + 20
-    while time.monotonic() < deadline:
-        try:
-            if psutil.Process(pid).status() == psutil.STATUS_ZOMBIE:
-                return True
-        except psutil.NoSuchProcess:
-            return True
-        time.sleep(0.05)
-    return False
 
 
 def test_a_uri_is_downloaded_into_the_folder_that_is_given(tmp_path: Path, base: Path) -> None:

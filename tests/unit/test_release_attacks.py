@@ -21,9 +21,9 @@ from tests.support.attacked import (
     generation,
     reason,
     refused,
-    until,
 )
 from tests.support.releases import NOW, sidecar
+from tests.support.waiting import until
 from trtops.errors import NotLoadable, TrustError
 from trtops.executor.port import Opening, stamp_of
 from trtops.release import layout

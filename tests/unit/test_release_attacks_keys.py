@@ -12,9 +12,9 @@ from tests.support.attacked import (
     forged_pointer,
     generation,
     refused,
-    until,
 )
 from tests.support.releases import NOW
+from tests.support.waiting import until
 from trtops.errors import Revoked, TrustError
 from trtops.release.envelope import sign, verify
 from trtops.release.keys import KeyRing, Signer

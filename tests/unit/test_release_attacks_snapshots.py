@@ -16,9 +16,9 @@ from tests.support.attacked import (
     forged_snapshot,
     generation,
     refused,
-    until,
 )
 from tests.support.releases import NOW, runtime
+from tests.support.waiting import until
 from trtops.errors import InputError, TrustError
 from trtops.release import layout
 from trtops.release.documents import Binding, Channel

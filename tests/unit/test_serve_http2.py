@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import socket
 import struct
-import time
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -17,6 +16,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.support.serving import FakeEngines, Served, add_up, info, serving, tensor
+from tests.support.waiting import until
 from trtops.serve.exchange import Limits
 from trtops.serve.faults import Fault
 from trtops.serve.frames import (
@@ -166,13 +166,6 @@ def served() -> Iterator[Served]:
 
 def held(served: Served) -> int:
     return sum(port.buffered for port in served.server._grpc)
-
-
-def until(condition: Any) -> None:
-    end = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.005)
 
 
 OPEN = "OPEN"

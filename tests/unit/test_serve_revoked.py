@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.support.attacked import CLS, Scene, generation, reason, until
+from tests.support.attacked import CLS, Scene, generation, reason
+from tests.support.waiting import until
 from trtops.registry.memory import MemoryRegistry
 from trtops.release import layout
 from trtops.release.keys import Signer

@@ -8,8 +8,9 @@ import pyrage
 import pytest
 from pydantic import SecretStr
 
-from tests.support.attacked import Scene, generation, until
+from tests.support.attacked import Scene, generation
 from tests.support.releases import NOW, runtime
+from tests.support.waiting import until
 from trtops.release import layout
 from trtops.release.sealing import Identity, publish_secret, seal
 

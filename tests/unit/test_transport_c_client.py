@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from tests.support.executors import LONG, Session, batching
-from tests.support.transports import until
+from tests.support.waiting import until
 from trtops.executor.attach import Attachment
 from trtops.executor.executor import Executor
 from trtops.transport.client import Client

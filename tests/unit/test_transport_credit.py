@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.support.executors import Session, batching, rows
-from tests.support.transports import until
+from tests.support.waiting import until
 from trtops.errors import Overloaded
 from trtops.executor.attach import Attachment
 from trtops.executor.executor import Executor

@@ -18,7 +18,8 @@ import pytest
 
 from tests.support.executors import LONG, Box, rows
 from tests.support.transport_victim import STEPS
-from tests.support.transports import Stack, held, until
+from tests.support.transports import Stack, held
+from tests.support.waiting import until
 from trtops.errors import Cancelled, DeadlineExceeded, InputError, Overloaded, Retryable, StorageError, Unavailable
 from trtops.executor.attach import Attachment
 from trtops.executor.port import Request

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.support.executors import LONG, rows
-from tests.support.transports import Stack, held, until
+from tests.support.transports import Stack, held
+from tests.support.waiting import until
 from trtops.errors import TrtopsError, Unavailable
 from trtops.executor.crew import Crew
 from trtops.transport.directory import Guide

@@ -93,7 +93,7 @@ def test_a_client_that_was_refused_sends_no_more_than_it_may(small: Small) -> No
         small.sessions["e"].gate.set()
         for call in taken:
             assert client.wait(call).error is None
-        while client._credit:  # answers raise it, and its time passes
+        while client._credit.told:  # answers raise it, and its time passes
             assert client.infer("e", rows(7).inputs, 1).error is None
         assert client.infer("e", rows(8).inputs, 1).outputs["y"][0, 0] == 16
 
@@ -136,6 +136,6 @@ def test_credit_grows_with_answers_and_ends_with_its_time() -> None:
         credit.check("e", calls[:3])
     now[0] += 2.0
     credit.check("e", calls)
-    assert not credit
+    assert not credit.told
     credit.note(calls[0], Reply(error=Overloaded("all slots are in use"), credit=0))
-    assert not credit
+    assert not credit.told

@@ -192,7 +192,7 @@ class Client:
         described = self._describer.describe(engine, rows, like)
         if self._gone is not None:
             raise self._no_more()
-        if self._credit:
+        if self._credit.told:
             self._credit.check(engine, list(self._calls.values()))
         try:
             slot = self._free.popleft()
@@ -366,7 +366,7 @@ class Client:
             call = self._calls.pop(slot, None)
             if call is not None:
                 reply = self._answers.read(call)
-                if reply.credit or self._credit:
+                if reply.credit or self._credit.told:
                     self._credit.note(call, reply)
                 self._answer(call, reply)
         return bool(numbers)

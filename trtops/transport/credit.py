@@ -19,7 +19,11 @@ if TYPE_CHECKING:
 
 
 class Credit:
-    """What a client was told. Any thread may use it."""
+    """What a client was told. Any thread may use it.
+
+    Attributes:
+        told: engine -> requests in flight, until when. Empty, as is usual: nothing has to be looked at.
+    """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         """Begin with no bound.
@@ -28,15 +32,11 @@ class Credit:
             clock: monotonic seconds.
         """
         self._clock = clock
-        self._told: dict[str, list[float]] = {}
-
-    def __bool__(self) -> bool:
-        """Whether anything is bounded."""
-        return bool(self._told)
+        self.told: dict[str, list[float]] = {}
 
     def __repr__(self) -> str:
         """Show what is bounded."""
-        return f"Credit({', '.join(f'{engine}: {most:g}' for engine, (most, _) in list(self._told.items())) or 'all'})"
+        return f"Credit({', '.join(f'{engine}: {most:g}' for engine, (most, _) in list(self.told.items())) or 'all'})"
 
     def check(self, engine: str, calls: Iterable[Call]) -> None:
         """Look whether one more request may be sent.
@@ -48,13 +48,13 @@ class Credit:
         Raises:
             Overloaded: no. Says when to come again.
         """
-        told = self._told.get(engine)
+        told = self.told.get(engine)
         if told is None:
             return
         most, until = told
         left = until - self._clock()
         if left <= 0:
-            self._told.pop(engine, None)
+            self.told.pop(engine, None)
         elif sum(call.engine == engine for call in calls) >= most:
             what = f"the queue of engine {engine} is full, and takes {most:g} requests of this client at a time"
             raise Overloaded(what, fix="send the request again later", retry_after=left)
@@ -63,6 +63,6 @@ class Credit:
         """Take in what an answer tells."""
         if isinstance(reply.error, Overloaded):
             if reply.credit:
-                self._told[call.engine] = [reply.credit, self._clock() + reply.error.retry_after]
-        elif reply.error is None and (told := self._told.get(call.engine)) is not None:
+                self.told[call.engine] = [reply.credit, self._clock() + reply.error.retry_after]
+        elif reply.error is None and (told := self.told.get(call.engine)) is not None:
             told[0] += 1

@@ -6,6 +6,7 @@ import asyncio
 import logging
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING
 
@@ -383,12 +384,9 @@ def test_reads_at_the_same_time_are_one(registry: NacosRegistry, monkeypatch: py
         return await look(identifier)
 
     monkeypatch.setattr(client, "_text", counted)
-    read: list[bytes | None] = []
-    threads = [threading.Thread(target=lambda: read.append(registry.read("a"))) for _ in range(50)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(WAIT)
+    barrier = threading.Barrier(50)
+    with ThreadPoolExecutor(50) as pool:
+        read = list(pool.map(lambda _: (barrier.wait(WAIT), registry.read("a"))[1], range(50)))
     assert read == [b"one"] * 50
     assert len(asked) < 10
     assert client._coming == client._turns == {}

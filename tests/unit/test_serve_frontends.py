@@ -54,7 +54,7 @@ class Lost:
 
 def front_ends(nursery: Any) -> FrontEnds:
     desk: Any = SimpleNamespace(health=Told(), regions=Regions())
-    return FrontEnds(1, BEGIN, desk, nursery, hang=0.5)
+    return FrontEnds(1, BEGIN, desk, nursery, hang=2.0)
 
 
 @pytest.mark.parametrize("words", ["no JSON", '{"type":"sing"}', '{"type":"counted","number":"x"}'])

@@ -11,6 +11,7 @@ import typer
 
 from trtops.cli.guard import complain, guarded, say
 from trtops.cli.options import (
+    ChangedSinceOption,
     EngineArgument,
     EnginesArgument,
     EnvironmentOption,
@@ -135,10 +136,7 @@ def check(
     environment: EnvironmentOption = None,
     policy_engine: PolicyEngineOption = None,
     opa_url: OpaUrlOption = None,
-    changed_since: Annotated[
-        str | None,
-        typer.Option("--changed-since", metavar="REF", help="Only what differs from the merge base with REF."),
-    ] = None,
+    changed_since: ChangedSinceOption = None,
     policies_from: Annotated[
         str | None,
         typer.Option("--policies-from", metavar="REF", help="Judge by the policies of this git revision."),

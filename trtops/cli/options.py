@@ -41,6 +41,9 @@ PolicyEngineOption = Annotated[
 OpaUrlOption = Annotated[
     str | None, typer.Option("--opa-url", metavar="URL", help="An OPA server that runs already.", show_default=False)
 ]
+ChangedSinceOption = Annotated[
+    str | None, typer.Option("--changed-since", metavar="REF", help="Only what differs from the merge base with REF.")
+]
 TargetOption = Annotated[
     list[str] | None,
     typer.Option("--target", "-t", metavar="ID", help="Only this target; may be given again.", show_default=False),

@@ -9,7 +9,15 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from trtops.cli.guard import guarded, say
-from trtops.cli.options import EnginesArgument, EnvironmentOption, OpaUrlOption, OutputOption, PolicyEngineOption, named
+from trtops.cli.options import (
+    ChangedSinceOption,
+    EnginesArgument,
+    EnvironmentOption,
+    OpaUrlOption,
+    OutputOption,
+    PolicyEngineOption,
+    named,
+)
 from trtops.cli.start import style, workspace
 
 if TYPE_CHECKING:
@@ -37,10 +45,7 @@ def plan(
     environment: EnvironmentOption = None,
     policy_engine: PolicyEngineOption = None,
     opa_url: OpaUrlOption = None,
-    changed_since: Annotated[
-        str | None,
-        typer.Option("--changed-since", metavar="REF", help="Only what differs from the merge base with REF."),
-    ] = None,
+    changed_since: ChangedSinceOption = None,
     policies_from: Annotated[
         str | None,
         typer.Option("--policies-from", metavar="REF", help="Judge by policies and runners of this git revision."),

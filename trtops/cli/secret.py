@@ -13,6 +13,13 @@ from trtops.cli.start import style, workspace
 secret_app = typer.Typer(help="Secrets: seal, open, rotate, audit.", no_args_is_help=True, rich_markup_mode=None)
 
 
+_PathArgument = Annotated[str, typer.Argument(metavar="PATH", help="As in secret:PATH, e.g. db/password.")]
+_RecipientOption = Annotated[
+    list[str] | None,
+    typer.Option("--recipient", "-r", metavar="AGE1…", help="Who may open it (default: governance/recipients.yaml)."),
+]
+
+
 def register(app: typer.Typer) -> None:
     """Add the group of this module."""
     for command in (keygen, seal, rotate, audit):
@@ -37,13 +44,8 @@ def keygen() -> int:
 @guarded
 def seal(
     engine: EngineArgument,
-    path: Annotated[str, typer.Argument(metavar="PATH", help="As in secret:PATH, e.g. db/password.")],
-    recipient: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--recipient", "-r", metavar="AGE1…", help="Who may open it (default: governance/recipients.yaml)."
-        ),
-    ] = None,
+    path: _PathArgument,
+    recipient: _RecipientOption = None,
     environment: EnvironmentOption = None,
 ) -> int:
     """Seal a value from standard input.
@@ -68,7 +70,7 @@ def seal(
 @guarded
 def open_(
     engine: EngineArgument,
-    path: Annotated[str, typer.Argument(metavar="PATH", help="As in secret:PATH, e.g. db/password.")],
+    path: _PathArgument,
     environment: EnvironmentOption = None,
 ) -> int:
     """Print a value, with this home's identity.
@@ -92,12 +94,7 @@ def open_(
 def rotate(
     engine: EngineArgument,
     paths: Annotated[list[str] | None, typer.Argument(metavar="[PATH]...", help="Which (default: all of it).")] = None,
-    recipient: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--recipient", "-r", metavar="AGE1…", help="Who may open it (default: governance/recipients.yaml)."
-        ),
-    ] = None,
+    recipient: _RecipientOption = None,
     environment: EnvironmentOption = None,
 ) -> int:
     """Seal again, to other recipients.

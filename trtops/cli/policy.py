@@ -61,7 +61,7 @@ def lint() -> int:
 
 @guarded
 def test(
-    rules: Annotated[list[str] | None, typer.Argument(metavar="[RULE]...", help="Only these rules.")] = None,
+    rules: Annotated[list[str] | None, typer.Argument(metavar="RULE", help="Only these rules.")] = None,
     coverage: Annotated[
         bool, typer.Option("--coverage", help="Show the lines of each file; all must be reached.")
     ] = False,

@@ -93,7 +93,7 @@ def open_(
 @guarded
 def rotate(
     engine: EngineArgument,
-    paths: Annotated[list[str] | None, typer.Argument(metavar="[PATH]...", help="Which (default: all of it).")] = None,
+    paths: Annotated[list[str] | None, typer.Argument(metavar="PATH", help="Which (default: all of it).")] = None,
     recipient: _RecipientOption = None,
     environment: EnvironmentOption = None,
 ) -> int:

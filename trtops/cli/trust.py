@@ -69,7 +69,7 @@ def init(
 @guarded
 def show(
     file: Annotated[
-        Path | None, typer.Argument(metavar="[FILE]", help="A version that waits: what it changes, before you sign it.")
+        Path | None, typer.Argument(metavar="FILE", help="A version that waits: what it changes, before you sign it.")
     ] = None,
     environment: EnvironmentOption = None,
     json: JsonOption = False,
@@ -244,7 +244,7 @@ def sign(
 
 @guarded
 def publish(
-    path: Annotated[Path | None, typer.Argument(metavar="[FILE]", help="A version that enough keys signed.")] = None,
+    path: Annotated[Path | None, typer.Argument(metavar="FILE", help="A version that enough keys signed.")] = None,
     environment: EnvironmentOption = None,
 ) -> int:
     """Publish the root.

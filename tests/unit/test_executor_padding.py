@@ -82,7 +82,8 @@ def test_shapes_of_one_bucket_run_together_and_larger_ones_as_they_are() -> None
     try:
         load(executor, session, {**PADDING, "values": {"x": 0}})
         for index, (height, width) in enumerate(((1, 5), (2, 6), (2, 8), (2, 7), (3, 5), (5, 30))):
-            executor.submit("e", request(index, 2, height, width), box.of(index))
+            executor.offer("e", request(index, 2, height, width), box.of(index))
+        executor.start()
         box.wait(6)
         assert sorted(session.shapes) == [(2, 3, 8), (2, 5, 30), (8, 2, 8)]
     finally:

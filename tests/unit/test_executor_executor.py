@@ -118,6 +118,12 @@ def test_refuses_at_the_door_and_names_the_tensor(executor: Executor, inputs: An
         executor.submit("e", Request(inputs, count), Box().of(0))
 
 
+def test_refuses_a_request_without_inputs_whatever_shapes_an_engine_takes(executor: Executor) -> None:
+    load(executor, Session(inputs=(TensorInfo(name="x", dtype="float32", shape=("batch", "width")),)))
+    with pytest.raises(InputError, match=r"input 'x' is missing"):
+        executor.submit("e", Request({}, 1), Box().of(0))
+
+
 def test_refuses_unknown_engines_and_priorities(executor: Executor) -> None:
     load(executor, Session())
     with pytest.raises(InputError, match=r"no engine 'f' is loaded \(loaded engines: e\)"):

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
-from tests.support.executors import LONG, Box, rows
+from tests.support.executors import LONG, Box, Session, load, rows
 from tests.support.transport_victim import STEPS
 from tests.support.transports import Stack, held
 from tests.support.waiting import until
@@ -24,6 +24,7 @@ from trtops.errors import Cancelled, DeadlineExceeded, InputError, Overloaded, R
 from trtops.executor.attach import Attachment
 from trtops.executor.port import Request
 from trtops.executor.remote import RemoteEngines
+from trtops.tensor import TensorInfo
 from trtops.transport.server import Server
 
 if TYPE_CHECKING:
@@ -85,6 +86,14 @@ def test_errors_cross_with_their_class(stack: Stack) -> None:
         stack.session.before = lambda _: (_ for _ in ()).throw(Retryable("told to"))
         with pytest.raises(Retryable, match="told to"):
             client.infer("e", rows(1).inputs, 1)
+
+
+def test_a_request_without_inputs_is_refused_whatever_shapes_an_engine_takes(stack: Stack) -> None:
+    load(stack.executor, Session(inputs=(TensorInfo(name="x", dtype="float32", shape=("batch", "width")),)), name="f")
+    with stack.client() as client:
+        for name in ("e", "f"):
+            with pytest.raises(InputError, match=f"engine {name}: input 'x' is missing"):
+                client.infer(name, {}, 1)
 
 
 def test_outputs_that_do_not_fit_are_an_error_not_a_crash(stack: Stack) -> None:

@@ -117,7 +117,7 @@ class Interface:
             InputError: a tensor is missing, unknown, or of another type or shape. Blame the client.
         """
         inputs = request.inputs
-        if len(inputs) == len(self._plain) and 0 < request.rows <= self.max_rows:
+        if self._plain and len(inputs) == len(self._plain) and 0 < request.rows <= self.max_rows:
             rows = request.rows
             for name, fixed, dtype in self._plain:
                 array = inputs.get(name)

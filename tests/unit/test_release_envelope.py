@@ -15,7 +15,15 @@ from tests.support.releases import NOW, digest, evidence, runtime, sidecar, verd
 from trtops.errors import InputError, TrustError
 from trtops.release.assemble import config_release
 from trtops.release.documents import ConfigRelease, EngineRelease
-from trtops.release.envelope import MAX_ENVELOPE_BYTES, PAYLOAD_TYPE, sign, sign_payload, verify, verify_payload
+from trtops.release.envelope import (
+    MAX_ENVELOPE_BYTES,
+    PAYLOAD_TYPE,
+    read_unverified,
+    sign,
+    sign_payload,
+    verify,
+    verify_payload,
+)
 from trtops.release.keys import KeyRing, Signer
 from trtops.release.root import Role, RoleKeys, Root, root_of
 
@@ -147,6 +155,19 @@ def test_a_subject_of_another_document_is_refused() -> None:
     statement["subject"][0]["digest"]["sha256"] = digest("other").value
     with pytest.raises(TrustError, match="another document"):
         verify(sign_payload(json.dumps(statement).encode(), [signer]), ConfigRelease, _root("release", signer))
+
+
+@pytest.mark.parametrize("junk", ["9007199254740993", "1e999", '"\\ud800"'])
+def test_what_has_no_canonical_form_is_refused(junk: str) -> None:
+    """Whoever signed it, or nobody: it is junk, and stops a look at the others no more than other junk does."""
+    signer = Signer.generate()
+    statement = json.loads(base64.b64decode(json.loads(sign(CONFIG, [signer]))["payload"]))
+    statement["predicate"]["created"] = "JUNK"
+    body = sign_payload(json.dumps(statement).replace('"JUNK"', junk).encode(), [signer])
+    with pytest.raises(TrustError, match=r"canonical form|not a valid"):
+        read_unverified(body, ConfigRelease)
+    with pytest.raises(TrustError, match=r"canonical form|not a valid"):
+        verify(body, ConfigRelease, _root("release", signer))
 
 
 def test_a_newer_document_asks_for_an_update() -> None:

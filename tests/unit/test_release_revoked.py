@@ -241,6 +241,18 @@ def test_what_is_forged_hangs_on_no_key() -> None:
     assert _hanging(scene, "refresh") == []
 
 
+@pytest.mark.parametrize("junk", ["channels/X_/stable", "channels/cls/-", "bindings/X_/stable/sha256-0"])
+def test_a_name_that_no_channel_has_stops_no_look(junk: str) -> None:
+    """Denial of service: who may write one document must not keep a stolen key from being revoked."""
+    scene = Scene()
+    scene.release("engine 1")
+    scene.registry.put(junk, b"{}")
+    assert [one[:2] for one in _hanging(scene, "channel")] == [("cls/stable", "runs")]
+    assert scene.unreferenced()[0] <= {junk}
+    snapshot, wrong = refresh_snapshot(scene.registry, scene.keys, "dev", now=NOW, lifetime=60)
+    assert (list(snapshot.channels), wrong) == (["cls/stable"], ())
+
+
 def test_rollback_passes_over_a_release_of_a_revoked_key() -> None:
     scene = Scene()
     scene.release("engine 1")

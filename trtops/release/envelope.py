@@ -243,12 +243,19 @@ def _read(payload: bytes, kind: type[V], key_ids: tuple[str, ...], where: str | 
         # Mixing kinds: a document that is signed for one purpose is not taken for another.
         what = f"expected a document of type {predicate_type}, found {statement.predicateType[:200]}"
         raise TrustError(what, where=where)
-    value = _parse(kind, canonical(statement.predicate), kind.__name__, where)
+    value = _parse(kind, _canonical(statement.predicate, where), kind.__name__, where)
     digest = value.digest()
     if statement.subject[0].digest != {"sha256": digest.value}:
         # The subject is what other documents and approvals name: it has to be this very content.
         raise TrustError("the statement is about another document than the one it carries", where=where)
     return Signed(value, digest, key_ids)
+
+
+def _canonical(predicate: dict[str, Any], where: str | None) -> bytes:
+    try:
+        return canonical(predicate)
+    except (ValueError, RecursionError) as error:  # a number beyond 2^53 - 1, a lone surrogate: no document of ours
+        raise TrustError(f"the document has no canonical form: {str(error)[:200]}", where=where) from None
 
 
 def verify_payload(

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
+from pydantic import ValidationError
+
 from trtops.errors import Revoked, TrtopsError, TrustError, Unavailable
 from trtops.release import layout
 from trtops.release.documents import Binding, Channel, ConfigRelease, EngineRelease, ReleasedArtifact
@@ -187,7 +189,7 @@ def _stale(body: bytes, root: Root, channel: Channel, problem: Unavailable) -> S
 
 
 def channels(registry: Documents, environment: str, engine: str | None = None) -> tuple[Channel, ...]:
-    """The channels that a registry has a pointer for, sorted.
+    """The channels that a registry has a pointer for, sorted. A name that no channel can have is passed over.
 
     Args:
         registry: of the environment.
@@ -202,10 +204,18 @@ def channels(registry: Documents, environment: str, engine: str | None = None) -
     for name in registry.names(prefix):
         match name.split("/"):
             case [_, owner, channel]:
-                found.append(Channel(engine=owner, environment=environment, name=channel))
+                found.append(named(owner, environment, channel))
             case _:  # somebody else's document; a channel has exactly this form
                 continue
-    return tuple(found)
+    return tuple(channel for channel in found if channel is not None)
+
+
+def named(engine: str, environment: str, name: str) -> Channel | None:
+    """A channel by names that stand in a registry, where anybody may have put them; None where none is called so."""
+    try:
+        return Channel(engine=engine, environment=environment, name=name)
+    except ValidationError:
+        return None
 
 
 def history(registry: Readable, root: Root, channel: Channel) -> tuple[Binding, ...]:

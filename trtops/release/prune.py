@@ -6,22 +6,20 @@ be of a release that is still to come. So are secrets, roots and the snapshot.
 
 from __future__ import annotations
 
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from pydantic import ValidationError
-
 from trtops.errors import Revoked, TrustError
 from trtops.release import layout
-from trtops.release.documents import Binding, Channel, ChannelSnapshot, EngineRelease
+from trtops.release.documents import Binding, ChannelSnapshot, EngineRelease
 from trtops.release.envelope import read_unverified, verify
-from trtops.release.fetch import bodies, chain, channels, read_binding
+from trtops.release.fetch import bodies, chain, channels, named, read_binding
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from trtops.digest import Digest
+    from trtops.release.documents import Channel
     from trtops.release.fetch import Documents
     from trtops.release.root import Root
 
@@ -108,8 +106,8 @@ def _listed(registry: Documents, environment: str) -> Iterator[str]:
         return
     for key, listed in found.channels.items() if found is not None else ():
         engine, _, name = key.partition("/")
-        with suppress(ValidationError):  # no channel of ours
-            channel = Channel(engine=engine, environment=environment, name=name)
+        channel = named(engine, environment, name)
+        if channel is not None:
             yield layout.binding(channel, listed.binding)
 
 
@@ -119,10 +117,10 @@ def _orphans(registry: Documents, environment: str, pointed: Iterable[Channel]) 
     for name in registry.names("bindings/"):
         match name.split("/"):
             case [_, engine, channel, _]:
-                found.add(Channel(engine=engine, environment=environment, name=channel))
+                found.add(named(engine, environment, channel))
             case _:
                 continue
-    yield from sorted(found - set(pointed), key=str)
+    yield from sorted((one for one in found if one is not None and one not in pointed), key=str)
 
 
 def _pairs(binding: Binding) -> Iterator[tuple[Digest, Digest]]:

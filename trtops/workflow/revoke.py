@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from trtops.errors import TrtopsError
+from trtops.errors import TrtopsError, TrustError, Undecided
 from trtops.workflow.trust import changeable, known, turn
 
 if TYPE_CHECKING:
@@ -23,7 +23,8 @@ class Consequences:
         key_id: the key.
         roles: that it has, and would lose.
         hanging: what holds today by it and would not any more.
-        unseen: environments whose registry could not be looked at, each with the reason.
+        unseen: environments that could not be looked at, each with the reason: their registry is away, or holds what
+            nobody can make out; or the policies, which name them, cannot be read.
     """
 
     key_id: str
@@ -34,6 +35,8 @@ class Consequences:
 
 def consequences(workspace: Workspace, key: str) -> Consequences:
     """What would go with a key, in every environment that the policies know. Changes nothing, and makes no key.
+
+    Nothing that an environment holds prevents it: whoever writes there could keep a stolen key from being revoked.
 
     Args:
         workspace: the home; its environment is looked at in any case.
@@ -53,25 +56,29 @@ def consequences(workspace: Workspace, key: str) -> Consequences:
     new = without_key(present, key_id, instead=dict.fromkeys(_to_renew(workspace, present, key_id), stand_in))
     found: list[Hanging] = []
     unseen: list[tuple[str, TrtopsError]] = []
-    for environment in _environments(workspace):
+    environments, unread = _environments(workspace)
+    for environment in environments:
         try:
             found += hanging(workspace.registry(environment), present, new, environment)
         except TrtopsError as error:  # noqa: PERF203 - one that is away hides none of the others
             unseen.append((environment, error))
+        except Exception as error:  # noqa: BLE001 - what lies there was written by others: to tell must not fail
+            unseen.append((environment, TrustError(f"{type(error).__name__}: {str(error)[:200]}", where=environment)))
+    if unread is not None:
+        unseen.append(("every other environment", unread))
     roles = tuple(role for role, listed in present.roles.items() if key_id in listed.keys)
     return Consequences(key_id, roles, tuple(found), tuple(unseen))
 
 
-def _environments(workspace: Workspace) -> tuple[str, ...]:
-    """The workspace's environment, then the others that the policies name; none others where these cannot be read."""
-    from trtops.errors import Undecided
+def _environments(workspace: Workspace) -> tuple[tuple[str, ...], Undecided | None]:
+    """The workspace's environment, then the others that the policies name; why these are not known, if they are not."""
     from trtops.policy.loader import load_policies
 
     try:
         policies = load_policies(workspace.root, revision=workspace.resolved.settings.policies_from)
-    except Undecided:
-        return (workspace.environment,)
-    return tuple(dict.fromkeys((workspace.environment, *policies.enforcement.environments)))
+    except Undecided as error:
+        return (workspace.environment,), error
+    return tuple(dict.fromkeys((workspace.environment, *policies.enforcement.environments))), None
 
 
 def revoke(workspace: Workspace, key: str) -> Turned:

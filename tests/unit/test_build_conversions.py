@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -10,7 +12,7 @@ from tests.support.builds import engine_spec, linear, plan_for, save
 from trtops.backend.onnxruntime import OnnxRuntimeBackend
 from trtops.build.conversions import CONVERSIONS, Conversion, Conversions, conversion_key
 from trtops.build.precision import read_samples
-from trtops.build.protocol import SampleSource
+from trtops.build.protocol import MODEL_FILE, SampleSource
 from trtops.build.runner import Built, build
 from trtops.build.timing import Timed
 from trtops.digest import Digest
@@ -21,8 +23,6 @@ from trtops.store import Store
 from trtops.workflow.timings import KeyVoucher
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from trtops.build.plan import BuildPlan
 
 INT8: dict[str, Any] = {"mode": "int8", "calibration": {"source": "random"}}
@@ -135,6 +135,35 @@ def test_forged_file_never_reaches_the_builder(tmp_path: Path) -> None:
     sidecar = _build(tmp_path, KeyVoucher(KeyRing()), seen).sidecar
     assert any("converted model of an earlier build is left out" in phase for phase in seen)
     assert "evil" not in sidecar.steps
+
+
+@pytest.mark.service
+def test_disk_too_full_for_what_is_there_converts_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    save(linear(), tmp_path / "m.onnx")
+    voucher = KeyVoucher(KeyRing())
+    first = _build(tmp_path, voucher, [])
+    write = Path.write_bytes
+    left: list[Path] = []
+
+    def full(path: Path, data: bytes) -> int:
+        if path.name != MODEL_FILE:
+            return write(path, data)
+        left.append(path)
+        write(path, data[: len(data) // 2])
+        raise OSError(errno.ENOSPC, "No space left on device", str(path))
+
+    class Told(list[str]):
+        def append(self, phase: str) -> None:
+            super().append(f"{phase}; half a file: {bool(left) and left[0].exists()}")
+
+    seen = Told()
+    monkeypatch.setattr(Path, "write_bytes", full)
+    again = _build(tmp_path, voucher, seen)
+    told = next(phase for phase in seen if "converted model of an earlier build is left out" in phase)
+    assert "No space left on device" in told
+    assert told.endswith("half a file: False")
+    assert any("convert the model to int8" in phase for phase in seen)
+    assert again.sidecar == first.sidecar
 
 
 def test_file_that_cannot_be_kept_is_told(tmp_path: Path) -> None:

@@ -267,11 +267,12 @@ def _build(
 def _fetched(
     what: str, kept: _Kept[Found_co] | None, path: Path, on_progress: Callable[[Progress], None]
 ) -> Found_co | None:
-    """Bring what an earlier build left to a path, if it is there and somebody vouches for it."""
+    """Bring what an earlier build left to a path, if it is there and somebody vouches for it; no half of it stays."""
     try:
         return kept.fetch(path) if kept is not None else None
-    except TrtopsError as error:
-        on_progress(Progress(phase=f"the {what} of an earlier build is left out: {error.what}"))
+    except (OSError, TrtopsError) as error:
+        path.unlink(missing_ok=True)
+        on_progress(Progress(phase=f"the {what} of an earlier build is left out: {getattr(error, 'what', error)}"))
         return None
 
 

@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.service
 
+KNOWN = ("--repository", "github.com/trtops/trtops")
+"""What an approver knows, whose clone has no ``origin``."""
+
 
 @pytest.fixture(scope="module")
 def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -43,7 +46,7 @@ def test_nobody_waives_their_own_change(repo: Repository) -> None:
 def test_a_waiver_of_the_change_itself_counts_once_its_approver_signed_it(repo: Repository) -> None:
     privileged(repo)
     write(repo.root / "governance" / "waivers" / "mine.yaml", waiver())
-    said = repo.call("policy", "approve", "mine", "--as", "ann").says(0).out
+    said = repo.call("policy", "approve", "mine", "--as", "ann", *KNOWN).says(0).out
     key = re.search(r"key ([0-9a-f]{64})", said)
     assert key is not None
     assert "it does not count yet: the key" in said
@@ -86,7 +89,7 @@ def signed_waiver(repo: Repository, identity: str = "somebody-else") -> Path:
     """A waiver of what the working tree breaks, signed by a key that the base knows."""
     path = repo.root / "governance" / "waivers" / "mine.yaml"
     write(path, waiver())
-    key = re.search(r"key ([0-9a-f]{64})", repo.call("policy", "approve", "mine", "--as", "ann").says(0).out)
+    key = re.search(r"key ([0-9a-f]{64})", repo.call("policy", "approve", "mine", "--as", "ann", *KNOWN).says(0).out)
     assert key is not None
     data = repo.root / "policies" / "data" / "approvals.yaml"
     member = f"{{key: {key[1]}, identity: {identity}}}"
@@ -135,10 +138,62 @@ def test_a_waiver_that_was_signed_in_another_repository_counts_only_there(repo: 
     assert "and this is acme/fork" in json.dumps(since(fork, code=1)["verdicts"])
 
 
+def _proposed(repo: Repository, name: str) -> Path:
+    """A waiver on a branch that also renames the repository."""
+    git(repo.root, "checkout", "-q", "-b", "topic")
+    _rename(repo, name)
+    path = repo.root / "governance" / "waivers" / "mine.yaml"
+    write(path, waiver())
+    git(repo.root, "add", "-A")
+    git(repo.root, "commit", "-q", "-m", "let me")
+    return path
+
+
+def _default_branch(repo: Repository, branch: str) -> None:
+    """What a clone knows of its origin."""
+    git(repo.root, "update-ref", "refs/remotes/origin/main", branch)
+    git(repo.root, "symbolic-ref", "refs/remotes/origin/HEAD", "refs/remotes/origin/main")
+
+
+@pytest.mark.parametrize("how", ["variable", "origin", "option", "settings of the change"])
+def test_for_which_repository_a_waiver_is_signed_is_not_the_proposer_s_to_say(repo: Repository, how: str) -> None:
+    """A signature for another repository would let pass there what nobody there has looked at."""
+    own = "github.com/trtops/trtops"
+    path = _proposed(repo, "acme/bank")
+    words: tuple[str, ...] = ()
+    environment: dict[str, str] = {}
+    if how == "variable":
+        environment = {"TRTOPS_POLICIES_FROM": "main"}
+    elif how == "option":
+        words = KNOWN
+    else:
+        _default_branch(repo, "main")
+        if how == "settings of the change":
+            write(repo.root / "trtops.toml", 'policies_from = "HEAD"\n')
+    before = path.read_text("utf-8")
+    call = ("policy", "approve", "mine", "--as", "ann", *words)
+    repo.call(*call, **environment).says(2, "called acme/bank by the working tree", f"{own} by ")
+    assert path.read_text("utf-8") == before
+    assert not (repo.home / "keys" / "approver-ann.pem").exists()
+    _rename(repo, own)
+    repo.call(*call, **environment).says(0, f"signed for {own}, as ")
+    assert f"repository: {own}" in path.read_text("utf-8")
+
+
+def test_what_only_the_working_tree_says_is_signed_for_nobody(repo: Repository) -> None:
+    path = _proposed(repo, "acme/bank")
+    before = path.read_text("utf-8")
+    repo.call("policy", "approve", "mine", "--as", "ann").says(
+        2, "nobody but the working tree says that this repository is acme/bank", "--repository NAME"
+    )
+    assert path.read_text("utf-8") == before
+    repo.call("policy", "approve", "mine", "--as", "ann", TRTOPS_POLICIES_FROM="nope").says(2, "no revision 'nope'")
+
+
 def test_where_the_repository_has_no_name_no_waiver_is_signed(repo: Repository) -> None:
     _rename(repo, "")
     write(repo.root / "governance" / "waivers" / "mine.yaml", waiver())
-    repo.call("policy", "approve", "mine", "--as", "ann").says(
+    repo.call("policy", "approve", "mine", "--as", "ann", *KNOWN).says(
         2, "governance/enforcement.yaml: error: the repository has no name", "repository: OWNER/NAME"
     )
     assert not (repo.home / "keys" / "approver-ann.pem").exists()
@@ -198,11 +253,13 @@ def test_a_file_that_takes_no_signature_is_left_as_it_is(repo: Repository, how: 
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(text.encode())
     if how in ("flow", "end"):
-        repo.call("policy", "approve", "mine", "--as", "ann").says(2, "cannot take a signature", "`key: value` lines")
+        repo.call("policy", "approve", "mine", "--as", "ann", *KNOWN).says(
+            2, "cannot take a signature", "`key: value` lines"
+        )
         assert path.read_bytes() == text.encode()
     else:
         for _ in range(2):
-            repo.call("policy", "approve", "mine", "--as", "ann").says(0, "signed governance/waivers/mine.yaml")
+            repo.call("policy", "approve", "mine", "--as", "ann", *KNOWN).says(0, "signed governance/waivers/mine.yaml")
         assert path.read_bytes().startswith(text.encode())
         assert path.read_bytes().count(b"signature:") == 1
 

@@ -149,19 +149,24 @@ def approve(
     key: Annotated[
         str, typer.Option("--as", metavar="KEY", help="Name of a key of this home, or a private key's path.")
     ],
+    repository: Annotated[
+        str | None, typer.Option("--repository", metavar="NAME", help="What it is called, where no base says so.")
+    ] = None,
 ) -> int:
     """Sign a waiver as its approver.
 
-    It then counts before it is merged. Whose key counts for whom stands in policies/data/approvals.yaml (of the base,
-    on a pull request).
+    It then counts before it is merged, in this repository alone: its name is read from the base (TRTOPS_POLICIES_FROM,
+    else the default branch of `origin`), since who proposes the waiver wrote the working tree. Whose key counts for
+    whom stands in policies/data/approvals.yaml (of the base, on a pull request).
     """
     import os
 
     from trtops.workflow.approve import approve_waiver as run
 
     with workspace(quiet=True) as here:
-        done = run(here, waiver, key)
+        done = run(here, waiver, key, repository=repository)
     say(f"signed {os.path.relpath(done.path)}, key {done.key}\n")
+    say(f"signed for {done.repository}, as {done.base} says; it counts in no other repository\n")
     if done.refusal is not None:
         say(f"it does not count yet: {done.refusal}\n")
     return 0

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from trtops.workflow.workspace import Workspace
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}")
+_DEFAULT_BRANCH = "refs/remotes/origin/HEAD"
 
 
 @dataclass(frozen=True)
@@ -100,29 +101,34 @@ class ApprovedWaiver:
     Attributes:
         path: its file.
         key: id of the key.
+        repository: for which it was signed; it counts in no other.
+        base: what says so: a git revision, or ``--repository``.
         refusal: why it does not count for all that, by the policies of the working tree; None where it does.
     """
 
     path: Path
     key: str
+    repository: str
+    base: str
     refusal: str | None
 
 
-def approve_waiver(workspace: Workspace, name: str, key: str) -> ApprovedWaiver:
+def approve_waiver(workspace: Workspace, name: str, key: str, *, repository: str | None = None) -> ApprovedWaiver:
     """Sign a waiver of the working tree as its approver, into its file; comments and all else stay as they are.
 
     Args:
         workspace: whose waivers.
         name: of the file in ``governance/waivers``, or its path.
         key: as for :func:`approve`.
+        repository: its name, as the approver knows it; None: as the base says, which has to be known then.
 
     Raises:
         InputError: there is no such waiver, or it is none, no signature can be put into its file, or the repository has
-            no name.
+            no name, another one than the working tree says, or one that nobody but the working tree says.
         StorageError, TrustError: its file or the key's cannot be used.
         Undecided: the policies cannot be read.
     """
-    from trtops.policy.governance import ENFORCEMENT_FILE, WAIVER_FOLDER, parse_waiver
+    from trtops.policy.governance import WAIVER_FOLDER, parse_waiver
     from trtops.policy.loader import load_policies
     from trtops.release.waivers import APPROVALS, refusal, sign_waiver, with_signature
     from trtops.store import write_durably
@@ -140,11 +146,7 @@ def approve_waiver(workspace: Workspace, name: str, key: str) -> ApprovedWaiver:
             where=defect.location if defect else found.label,
             fix=defect.fix if defect else None,
         )
-    repository = policies.enforcement.repository
-    if repository is None:
-        what = "the repository has no name: a signature for it would count in every other one that has none"
-        fix = "add `repository: OWNER/NAME`, and merge that first: the base says for which a waiver has to be"
-        raise InputError(what, where=ENFORCEMENT_FILE, fix=fix)
+    repository, base = _repository(workspace, policies.enforcement.repository, repository)
     signer = signer_of(workspace, key)
     signature = sign_waiver(found.document, signer, repository)
     path = workspace.root / WAIVER_FOLDER / f"{stem}.yaml"
@@ -155,7 +157,63 @@ def approve_waiver(workspace: Workspace, name: str, key: str) -> ApprovedWaiver:
         fix = "write it as `key: value` lines, with `signature` at its end or nowhere"
         raise InputError("the file cannot take a signature as it is written", where=found.label, fix=fix)
     write_durably(path, [content])
-    return ApprovedWaiver(path, signer.key_id, refusal(signed, policies.data.get(APPROVALS, {}), repository))
+    counts = refusal(signed, policies.data.get(APPROVALS, {}), repository)
+    return ApprovedWaiver(path, signer.key_id, repository, base, counts)
+
+
+def _repository(workspace: Workspace, claimed: str | None, given: str | None) -> tuple[str, str]:
+    """For which repository to sign, and what says so. Never the working tree alone: who proposes the waiver wrote it.
+
+    Raises:
+        InputError: there is no name, names differ, or nobody but the working tree says one.
+        Undecided: the base's policies cannot be read.
+    """
+    from trtops.policy.governance import ENFORCEMENT_FILE
+    from trtops.policy.loader import load_policies
+
+    names = {"the working tree": claimed} if given is None else {"the working tree": claimed, "--repository": given}
+    base = _base(workspace)
+    if base is not None:
+        names[base] = load_policies(workspace.root, revision=base).enforcement.repository
+    if None in names.values():
+        what = "the repository has no name: a signature for it would count in every other one that has none"
+        fix = "add `repository: OWNER/NAME`, and merge that first: the base says for which a waiver has to be"
+        raise InputError(what, where=ENFORCEMENT_FILE, fix=fix)
+    if len(set(names.values())) > 1:
+        said = ", ".join(f"{name} by {by}" for by, name in names.items())
+        what = f"the repository is called {said}: a signature would count where it was not meant to"
+        fix = "sign for none but the repository that the change is proposed to; a new name is merged first"
+        raise InputError(what, where=ENFORCEMENT_FILE, fix=fix)
+    says, name = list(names.items())[-1]
+    if says == "the working tree" or name is None:
+        what = (
+            f"nobody but the working tree says that this repository is {claimed}, and who proposes the waiver wrote it"
+        )
+        fix = (
+            "set TRTOPS_POLICIES_FROM to the branch that the change is for, such as origin/main; "
+            "or give --repository NAME, as you know it"
+        )
+        raise InputError(what, where=ENFORCEMENT_FILE, fix=fix)
+    return name, says
+
+
+def _base(workspace: Workspace) -> str | None:
+    """The revision that judges the change: what the approver set, else the default branch that the clone knows.
+
+    ``trtops.toml`` is not asked: it is the proposer's.
+    """
+    from trtops.errors import Undecided
+    from trtops.workflow.git import Git
+
+    set_here = workspace.resolved.sources["policies_from"].startswith(("flag", "environment"))
+    chosen = workspace.resolved.settings.policies_from
+    if set_here and chosen is not None:
+        return chosen
+    try:
+        Git(workspace.root).commit(_DEFAULT_BRANCH)
+    except Undecided:  # no git, no clone, or one that does not say
+        return None
+    return _DEFAULT_BRANCH
 
 
 def _release(workspace: Workspace, what: str) -> tuple[str, Digest]:

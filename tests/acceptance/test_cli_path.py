@@ -220,12 +220,14 @@ def plant(repo: Repository, artifact: bytes, *, signed: bool) -> None:
     body = store.record("sidecar", key)
     assert body is not None
     changes = {"artifact": digest, "size_bytes": len(artifact)}
-    store.keep("sidecar", key, Sidecar.model_validate_json(body).model_copy(update=changes).canonical_bytes())
+    planted = Sidecar.model_validate_json(body).model_copy(update=changes)
+    store.keep("sidecar", key, planted.canonical_bytes())
     if signed:
         keys = KeyStore(repo.home)
         envelope = store.record("provenance", key)
         assert envelope is not None
-        said = verify(envelope, Provenance, keys.root()).value.model_copy(update={"artifact": digest})
+        word = {"artifact": digest, "sidecar": planted.digest()}
+        said = verify(envelope, Provenance, keys.root()).value.model_copy(update=word)
         store.keep("provenance", key, sign(said, [keys.signer("builder")]))
 
 

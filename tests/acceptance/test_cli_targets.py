@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from typing import TYPE_CHECKING
 
 import pytest
 
+from trtops.backend.port import Sidecar
+from trtops.backend.trt_plugins import LIBRARIES
 from trtops.release.documents import Provenance
 from trtops.release.envelope import read_unverified, sign
 from trtops.release.keys import Signer
+from trtops.store import Store
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from tests.support.repository import Repository
 
 pytestmark = pytest.mark.service
@@ -78,6 +84,44 @@ def test_an_engine_takes_over_no_bytes_that_no_trusted_builder_vouches_for(repo:
         record.write_bytes(sign(value.model_copy(update={"builder": mallory.key_id}), [mallory]))
     done = repo.call("ship", "twin", "--json").says(0)
     assert done.stages["build onnxruntime"]["outcome"] == "done"
+
+
+def _plant_library(repo: Repository) -> tuple[Path, Sidecar]:
+    """Have the record of the one build name a plugin library that the builder never saw; its bytes are there."""
+    store = Store(repo.home / "store")
+    library = store.put_bytes(b"\x7fELF and what runs when it is loaded")
+    (record,) = (repo.home / "store" / "records" / "sidecar").iterdir()
+    forged = Sidecar.model_validate_json(record.read_bytes()).model_copy(update={"extra": {LIBRARIES: str(library)}})
+    record.write_bytes(forged.canonical_bytes())
+    return record, forged
+
+
+@pytest.mark.parametrize("name", ["tiny", "twin"])
+def test_arbitrary_software_a_builder_signs_no_sidecar_that_it_finds(repo: Repository, name: str) -> None:
+    """The builder has vouched for the artifact; the record that says how it is loaded is signed by nobody."""
+    shutil.copytree(repo.engine, repo.root / "engines" / "twin")
+    repo.edit("name: tiny", "name: twin", file=repo.root / "engines" / "twin" / "engine.yaml")
+    repo.call("ship", "tiny").says(0)
+    genuine = repo.artifact().name
+    record, forged = _plant_library(repo)
+    plan = json.loads(repo.call("plan", name, "--format", "json").says(0).out)
+    assert plan["engines"][0]["targets"][0]["build"] == "build"
+    done = repo.call("ship", name, "--json").says(0)
+    assert done.stages["build onnxruntime"]["outcome"] == "done"
+    assert (repo.artifact().name, LIBRARIES in record.read_text()) == (genuine, False)
+    said = [
+        read_unverified(one.read_bytes(), Provenance).value.sidecar
+        for one in (repo.home / "store" / "records" / "provenance").iterdir()
+    ]
+    assert forged.digest() not in said
+    repo.call("verify-release", name).says(0)
+
+
+def test_arbitrary_software_no_engine_is_opened_with_a_library_that_nobody_vouches_for(repo: Repository) -> None:
+    repo.call("build", "tiny").says(0)
+    artifact = repo.artifact().name
+    _plant_library(repo)
+    repo.call("inspect", "--diff", artifact, artifact).says(2, "what is signed is not the artifact", "--rebuild")
 
 
 def test_a_store_of_before_is_read(repo: Repository) -> None:

@@ -31,8 +31,11 @@ class Voucher(Protocol):
 class EngineVoucher(Voucher, Protocol):
     """Vouches also for the engines of one plan: loading an engine runs its code, so that nobody's is not taken."""
 
-    def artifacts(self) -> Collection[Digest]:
-        """Artifacts that a trusted builder vouches for at this moment."""
+    def sidecars(self) -> Collection[Digest]:
+        """Digests of the sidecars that a trusted builder vouches for at this moment; each names its artifact.
+
+        The artifact alone is not enough: its sidecar says which libraries are loaded along.
+        """
 
     def vouch(self, sidecar: Sidecar) -> None:
         """Vouch for what was just built.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from trtops.errors import InputError, TrustError
+from trtops.errors import InputError, IntegrityError, TrustError
 from trtops.workflow.timings import KeyVoucher
 
 if TYPE_CHECKING:
@@ -138,7 +138,7 @@ def _build(workspace: Workspace, checked: Checked, target: Target, *, rebuild: b
     )
     if not built.cached:
         workspace.progress(f"build {target.id}", "built", 1, 1)
-    kept = builders.kept.get(built.sidecar.artifact)
+    kept = builders.kept.get(built.sidecar.digest())
     if kept is None or kept[0].engine != checked.spec.name:  # the same bytes serve engines that are built alike
         kept = _vouch(workspace, checked, wanted, built.sidecar, anew=False)
     return TargetBuild(target, status, built, *kept)
@@ -148,7 +148,7 @@ class _Builders(KeyVoucher):
     """Builder keys of this home, asked for engines while a build holds the lock of its plan.
 
     Attributes:
-        kept: artifacts of the plan that a trusted key vouches for, each with its word.
+        kept: digests of the plan's sidecars that a trusted key vouches for, each with its word.
     """
 
     def __init__(self, workspace: Workspace, checked: Checked, wanted: BuildPlan) -> None:
@@ -156,12 +156,12 @@ class _Builders(KeyVoucher):
         self._workspace, self._checked, self._wanted = workspace, checked, wanted
         self.kept: dict[Digest, tuple[Provenance, bytes]] = {}
 
-    def artifacts(self) -> Collection[Digest]:
+    def sidecars(self) -> Collection[Digest]:
         self.kept = _vouched(self._workspace, self._checked.spec.name, self._wanted)
         return self.kept
 
     def vouch(self, sidecar: Sidecar) -> None:
-        self.kept = {sidecar.artifact: _vouch(self._workspace, self._checked, self._wanted, sidecar, anew=True)}
+        self.kept = {sidecar.digest(): _vouch(self._workspace, self._checked, self._wanted, sidecar, anew=True)}
 
 
 def plan_of(checked: Checked, target: Target, adapter: Backend, status: BackendStatus) -> BuildPlan:
@@ -247,12 +247,19 @@ def kept(workspace: Workspace, engine: str, wanted: BuildPlan) -> Digest | None:
     Raises:
         StorageError: the store cannot be read.
     """
+    from trtops.build.runner import recorded
+
     vouched = _vouched(workspace, engine, wanted)
-    return next((artifact for artifact in vouched if workspace.store.has(artifact)), None)
+    try:
+        sidecar = recorded(wanted, workspace.store) if vouched else None
+    except IntegrityError:  # a build says so
+        return None
+    there = sidecar is not None and sidecar.digest() in vouched and workspace.store.has(sidecar.artifact)
+    return sidecar.artifact if sidecar is not None and there else None
 
 
 def _vouched(workspace: Workspace, engine: str, wanted: BuildPlan) -> dict[Digest, tuple[Provenance, bytes]]:
-    """Artifacts of a build plan that a builder key vouches for, with its word for this engine if there is one.
+    """Digests of a build plan's sidecars that a builder key vouches for, with its word for this engine if there is one.
 
     The bytes depend on the plan alone, so those that were built for another engine may be taken; a service takes a
     builder's word for no other engine than its own, so that one is given anew.
@@ -270,7 +277,7 @@ def _vouched(workspace: Workspace, engine: str, wanted: BuildPlan) -> dict[Diges
         except TrustError:
             continue
         if signed.value.plan == wanted.key:
-            found.setdefault(signed.value.artifact, (signed.value, body))
+            found.setdefault(signed.value.sidecar, (signed.value, body))
     return found
 
 

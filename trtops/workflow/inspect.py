@@ -46,7 +46,8 @@ def _vouched(workspace: Workspace, sidecar: Sidecar) -> None:
     fix = "build it again here with --rebuild"
     if body is None:
         raise TrustError(f"nobody vouches for the artifact {sidecar.artifact.short}", where=where, fix=fix)
-    if verify(body, Provenance, workspace.keys.root(), where=where).value.artifact != sidecar.artifact:
+    said = verify(body, Provenance, workspace.keys.root(), where=where).value
+    if (said.artifact, said.sidecar) != (sidecar.artifact, sidecar.digest()):
         raise TrustError(f"what is signed is not the artifact {sidecar.artifact.short}", where=where, fix=fix)
 
 

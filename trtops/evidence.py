@@ -7,14 +7,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pydantic import ValidationError
-
 from trtops.accuracy.values import AccuracyReport as Accuracy
 from trtops.accuracy.values import WorstElement
 from trtops.bench.results import BatchMeasurement, Benchmark, Interval
 from trtops.device import Device
 from trtops.digest import Digest, Value, digest_of
-from trtops.errors import IntegrityError
 from trtops.spec.engine import Target
 
 if TYPE_CHECKING:
@@ -32,13 +29,10 @@ __all__ = [
     "WorstElement",
     "assemble",
     "carried",
-    "evidence_from_bytes",
     "rebind",
     "reusable",
     "settings_digest",
 ]
-
-MAX_EVIDENCE_BYTES = 1 << 20
 
 
 class Evidence(Value):
@@ -254,27 +248,3 @@ def _target_now(spec: EngineSpec, sidecar: Sidecar) -> Target:
             return target
     message = f"the spec has no target {sidecar.target.id}"
     raise ValueError(message)
-
-
-def evidence_from_bytes(data: bytes, *, where: str) -> Evidence:
-    """Read a record from its file form, which is its canonical bytes.
-
-    Law: ``evidence_from_bytes(e.canonical_bytes(), where=…) == e``.
-
-    Raises:
-        IntegrityError: not a record, or not in its canonical form, so that its digest would not be the record's (the
-            disk or whoever wrote it is to blame).
-    """
-    fix = "measure it again: trtops ship --fresh (or verify --fresh and bench --fresh)"
-    if len(data) > MAX_EVIDENCE_BYTES:
-        raise IntegrityError(f"evidence of {len(data)} bytes is larger than {MAX_EVIDENCE_BYTES}", where=where, fix=fix)
-    try:
-        evidence = Evidence.model_validate_json(data)
-    except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False)[0]
-        place = ".".join(str(part) for part in first["loc"])
-        found = f"{place}: {first['msg']}" if place else first["msg"]
-        raise IntegrityError(f"this is not evidence: {found}", where=where, fix=fix) from None
-    if evidence.canonical_bytes() != data:
-        raise IntegrityError("this evidence is not in its canonical form", where=where, fix=fix)
-    return evidence

@@ -10,6 +10,7 @@ import pytest
 
 from trtops.backend.port import Sidecar
 from trtops.backend.trt_plugins import LIBRARIES
+from trtops.evidence import Evidence
 from trtops.release.documents import Provenance
 from trtops.release.envelope import read_unverified, sign
 from trtops.release.keys import Signer
@@ -125,11 +126,35 @@ def test_arbitrary_software_no_engine_is_opened_with_a_library_that_nobody_vouch
 
 
 def test_a_store_of_before_is_read(repo: Repository) -> None:
-    """Records of provenance and evidence once lay under the plan's key alone."""
+    """Provenance and evidence once lay under the plan's key alone, and nobody signed evidence: it is found anew."""
     repo.call("ship", "tiny").says(0)
+    evidence = _handed_on(repo)
     for kind in ("provenance", "evidence"):
         folder = repo.home / "store" / "records" / kind
         for record in folder.glob("*.tiny.json"):
             record.replace(folder / record.name.replace(".tiny.json", ".json"))
+            if kind == "evidence":
+                (folder / record.name.replace(".tiny.json", ".json")).write_bytes(evidence.canonical_bytes())
     done = repo.call("ship", "tiny", "--json").says(0)
-    assert {done.stages[f"{stage} onnxruntime"]["outcome"] for stage in ("build", "verify", "bench")} == {"reused"}
+    outcomes = [done.stages[f"{stage} onnxruntime"]["outcome"] for stage in ("build", "verify", "bench")]
+    assert outcomes == ["reused", "done", "done"]
+
+
+def _handed_on(repo: Repository) -> Evidence:
+    """What the builder says of the one engine that was measured."""
+    (record,) = (repo.home / "store" / "records" / "handover").iterdir()
+    return read_unverified(json.loads(record.read_bytes())["evidence"].encode(), Evidence).value
+
+
+@pytest.mark.parametrize("signed", [False, True])
+def test_forged_evidence_in_the_store_is_not_signed_on(repo: Repository, signed: bool) -> None:
+    """Whoever writes to the store leaves better numbers, signed by nobody or by a key of their own."""
+    repo.call("ship", "tiny").says(0)
+    (record,) = (repo.home / "store" / "records" / "evidence").iterdir()
+    forged = _handed_on(repo).model_copy(update={"trtops": "9.9.9"})
+    record.write_bytes(sign(forged, [Signer.generate()]) if signed else forged.canonical_bytes())
+    done = repo.call("ship", "tiny", "--json").says(0)
+    assert [done.stages[f"{stage} onnxruntime"]["outcome"] for stage in ("verify", "bench")] == ["done", "done"]
+    assert _handed_on(repo).trtops != "9.9.9"
+    done = repo.call("ship", "tiny", "--json").says(0)
+    assert [done.stages[f"{stage} onnxruntime"]["outcome"] for stage in ("verify", "bench")] == ["reused", "reused"]

@@ -6,9 +6,7 @@ import pytest
 
 from tests.support import records
 from trtops.device import Device
-from trtops.digest import Digest
-from trtops.errors import IntegrityError
-from trtops.evidence import Evidence, Reuse, assemble, evidence_from_bytes, rebind, reusable, settings_digest
+from trtops.evidence import Evidence, Reuse, assemble, rebind, reusable, settings_digest
 
 if TYPE_CHECKING:
     from trtops.spec.engine import EngineSpec
@@ -115,26 +113,3 @@ def test_an_old_record_without_settings_is_reused_under_the_same_spec_only() -> 
     old = records.evidence().model_copy(update={"settings": None})
     assert check(old)
     assert not check(old, records.engine_spec(metadata={"name": "ppocr-cls", "owner": "others"}))
-
-
-def test_the_file_form_is_the_canonical_bytes() -> None:
-    evidence = records.evidence()
-    data = evidence.canonical_bytes()
-    assert evidence_from_bytes(data, where="e.json") == evidence
-    assert Digest.of_bytes(data) == evidence.digest()
-
-
-@pytest.mark.parametrize(
-    ("data", "words"),
-    [
-        (b"", "not evidence"),
-        (b"{}", "not evidence: engine: Field required"),
-        (records.evidence().canonical_bytes()[:-40], "not evidence"),
-        (records.evidence().canonical_bytes() + b"\n", "not in its canonical form"),
-        (b"[" * (1 << 20) + b"]", "larger than"),
-    ],
-)
-def test_other_bytes_are_refused(data: bytes, words: str) -> None:
-    with pytest.raises(IntegrityError, match=words) as caught:
-        evidence_from_bytes(data, where="store/e.json")
-    assert caught.value.where == "store/e.json"

@@ -1,7 +1,7 @@
 """``trtops verify`` and ``trtops bench``: accuracy and speed of what was built, kept as evidence.
 
-Evidence is kept in the store under the build's key and taken again as long as it holds: same artifact, device,
-backend, samples and settings.
+Evidence is kept in the store under the build's key, signed by the builder key, and taken again as long as it holds:
+a trusted builder's signature, same artifact, device, backend, samples and settings.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from trtops.errors import NotLoadable
+from trtops.errors import NotLoadable, TrustError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 _T = TypeVar("_T")
 
 EVIDENCE = "evidence"
-"""Kind of the store's records: plan key and engine -> evidence; plan key alone in stores of version 0.1."""
+"""Kind of the store's records: plan key and engine -> evidence, as a DSSE envelope that a builder key signed."""
 
 DEVICE_TIMES = "device-times"
 """Kind of the store's records: artifact -> where an execution's time goes (:class:`DeviceTimeline`)."""
@@ -78,8 +78,8 @@ def measure(workspace: Workspace, checked: Checked, build: TargetBuild, want: Wa
 
     Raises:
         InputError: the samples are wrong, or a batch size is in no profile.
-        IntegrityError: the artifact or the kept evidence is damaged.
-        StorageError: the evidence could not be kept.
+        IntegrityError: the artifact is damaged.
+        StorageError, TrustError: the evidence could not be kept, or this home's builder key not be used.
     """
     from trtops.backend.select import backend
     from trtops.workflow.handover import hand_over
@@ -98,17 +98,35 @@ def measure(workspace: Workspace, checked: Checked, build: TargetBuild, want: Wa
 
 
 def kept_evidence(workspace: Workspace, engine: str, sidecar: Sidecar) -> Evidence | None:
-    """What was found of an engine's artifact before; None if nothing was.
+    """What a trusted builder found of an engine's artifact before; None if none did: it is measured again then.
+
+    What is taken here is released, and signed anew for other machines. Whoever can write to the store can write such a
+    record, so that only a builder's signature counts; stores of version 0.1 have records without.
 
     Raises:
-        IntegrityError: the record is damaged.
+        StorageError: the store cannot be read.
     """
-    from trtops.evidence import evidence_from_bytes
+    from trtops.evidence import Evidence
+    from trtops.release.envelope import verify
 
     body = workspace.store.record(EVIDENCE, _evidence_key(engine, sidecar))
     if body is None:
-        body = workspace.store.record(EVIDENCE, str(sidecar.plan))
-    return evidence_from_bytes(body, where=f"record {EVIDENCE} {sidecar.plan.short}") if body else None
+        return None
+    try:
+        return verify(body, Evidence, workspace.keys.root(), where=f"record {EVIDENCE} of {engine}").value
+    except TrustError as error:
+        workspace.progress(f"measure {sidecar.target.id}", f"evidence of before is left out: {error.what}", 0, 0)
+        return None
+
+
+def _keep_evidence(workspace: Workspace, engine: str, sidecar: Sidecar, evidence: Evidence) -> None:
+    """Keep what was found, where others can believe it: where this home's own root trusts its builder key."""
+    from trtops.release.envelope import sign, signers_of
+
+    signer = workspace.keys.signer("builder")
+    body = sign(evidence, [signer])
+    if signer.key_id in signers_of(body, type(evidence), workspace.keys.root()):
+        workspace.store.keep(EVIDENCE, _evidence_key(engine, sidecar), body)
 
 
 def _evidence_key(engine: str, sidecar: Sidecar) -> str:
@@ -196,7 +214,7 @@ class _Run:
             created=self.workspace.now(),
             trtops=trtops.__version__,
         )
-        self.workspace.store.keep(EVIDENCE, _evidence_key(self.spec.name, self.sidecar), evidence.canonical_bytes())
+        _keep_evidence(self.workspace, self.spec.name, self.sidecar, evidence)
         return Measured(evidence, parts.accuracy is not None, parts.benchmark is not None, took[0], took[1], times)
 
     @property

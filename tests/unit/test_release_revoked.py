@@ -323,3 +323,91 @@ def test_rollback_to_a_generation_from_a_pointer_of_a_revoked_key() -> None:
     scene.stolen("channel")
     with pytest.raises(Revoked, match="was revoked"):  # nothing is left that counts
         scene.rollback(to=1)
+
+
+def _bound_by_a_thief(scene: Scene, **what: Any) -> tuple[Binding, Signer]:
+    """A generation that a stolen channel key binds, before anybody knows that it was stolen."""
+    body = scene.registry.read(POINTER)
+    assert body is not None
+    present = read_unverified(body, Binding).value
+    thief = scene.rotated("channel")
+    moved = present.model_copy(
+        update={"generation": present.generation + 1, "previous": present.digest(), "actor": thief.key_id, **what}
+    )
+    scene.registry.put(layout.binding(CHANNEL, moved.digest()), sign(moved, [thief]))
+    scene.registry.put(POINTER, sign(moved, [thief]))
+    return moved, thief
+
+
+def test_mix_and_match_rollback_brings_back_nothing_that_only_a_stolen_key_bound() -> None:
+    """Both documents hold, and were never to run together."""
+    scene = Scene()
+    scene.release("engine 1")
+    first = scene.serves()
+    scene.rotated("channel")  # generation 1 is another key's
+    scene.release("engine 2")
+    second = scene.serves()
+    mixed, thief = _bound_by_a_thief(scene, config_release=first.config_release)
+    scene.release("engine 3")
+    third = scene.serves()
+    assert third.previous == mixed.digest()
+    scene.root = without_key(scene.root, thief.key_id)  # it had signed generations 2 and 3
+    with pytest.raises(Revoked, match="was revoked") as caught:
+        scene.rollback(to=3)
+    assert str(caught.value.where) == layout.binding(CHANNEL, mixed.digest())
+    done = scene.rollback()
+    assert (done.binding.reason, done.binding.config_release) == ("rollback to generation 1", first.config_release)
+    assert done.binding.engine_release == first.engine_release
+    assert [str(one.where) for one in done.skipped] == [
+        layout.binding(CHANNEL, mixed.digest()),
+        layout.binding(CHANNEL, second.digest()),
+    ]
+    assert scene.serves() == done.binding
+
+
+def test_what_a_trusted_key_bound_as_well_is_brought_back_by_either_number() -> None:
+    scene = Scene()
+    scene.release("engine 1")
+    first = scene.serves()
+    scene.rotated("channel")
+    scene.release("engine 2")
+    again, thief = _bound_by_a_thief(
+        scene, engine_release=first.engine_release, config_release=first.config_release, weights=first.weights
+    )
+    scene.release("engine 3")
+    scene.root = without_key(scene.root, thief.key_id)
+    done = scene.rollback(to=again.generation)
+    assert (done.binding.engine_release, done.binding.config_release) == (first.engine_release, first.config_release)
+
+
+def test_rollback_where_only_a_stolen_key_bound_anything_else_says_so_and_moves_nothing() -> None:
+    scene = Scene()
+    scene.release("engine 1")
+    thief = scene.rotated("channel")
+    scene.release("engine 2")
+    scene.root = without_key(scene.root, thief.key_id)
+    before = scene.registry.read(POINTER)
+    with pytest.raises(Revoked, match="was revoked"):
+        scene.rollback()
+    assert scene.registry.read(POINTER) == before
+
+
+@pytest.mark.parametrize("number", range(4))
+def test_of_two_bindings_that_count_the_one_that_ran_is_gone_on_from(number: int) -> None:
+    """A publisher that lost a race left the other: nothing ever pointed to it."""
+    scene = Scene()
+    scene.release("engine 1")
+    scene.rotated("channel")
+    scene.release("engine 2")
+    ran = scene.serves()
+    lost = ran.model_copy(update={"reason": f"lost {number}"})
+    scene.registry.put(layout.binding(CHANNEL, lost.digest()), sign(lost, [scene.signers["channel"]]))
+    thief = Signer.generate()
+    scene.root = with_key(scene.root, "channel", thief.public)
+    present = ran
+    for _ in range(2):
+        present = present.model_copy(update={"generation": present.generation + 1, "previous": present.digest()})
+        scene.registry.put(layout.binding(CHANNEL, present.digest()), sign(present, [thief]))
+    scene.registry.put(POINTER, sign(present, [thief]))
+    scene.root = without_key(scene.root, thief.key_id)
+    assert head_of(scene.registry, scene.root, CHANNEL).binding == ran

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from trtops.backend.port import Sidecar
 from trtops.digest import Value
-from trtops.errors import Denied, InputError, IntegrityError
+from trtops.errors import Denied, InputError, IntegrityError, Revoked
 from trtops.evidence import Evidence
 from trtops.policy.verdict import Verdict
 from trtops.release.contract import contract_of
@@ -186,7 +187,13 @@ def next_binding(
     )
 
 
-def rollback_targets(history: Sequence[Binding], to: int | None, *, lost: bool = False) -> tuple[tuple[Pair, str], ...]:
+def rollback_targets(
+    history: Sequence[Binding],
+    to: int | None,
+    *,
+    lost: bool = False,
+    revoked: Mapping[int, Revoked] = MappingProxyType({}),
+) -> tuple[tuple[Pair, str], ...]:
     """What a rollback may bring back, each with its reason in words, the first choice first.
 
     Args:
@@ -194,9 +201,12 @@ def rollback_targets(history: Sequence[Binding], to: int | None, *, lost: bool =
         to: the generation whose stable release is wanted, then there is one choice; None: the present stable release,
             if a rollout is open beside it, then the newest that differ from it and are not in quarantine.
         lost: something else runs than the newest binding says: that is brought back first.
+        revoked: generations that revoked keys alone have signed, and what is to be said of each: a thief may have bound
+            what was never to run together. None of them is a choice, unless another generation bound the same.
 
     Raises:
         InputError: there is no such generation, or it binds what runs already.
+        Revoked: no trusted key ever bound that, or anything to go back to.
     """
     present = history[0]
     running, alone = stable_of(present), candidate_of(present) is None and not lost
@@ -205,6 +215,8 @@ def rollback_targets(history: Sequence[Binding], to: int | None, *, lost: bool =
         wanted = next((binding for binding in history if binding.generation == to), None)
         if wanted is None:
             raise InputError(f"{present.where} has no generation {to} to go back to", fix=fix)
+        if to in revoked and stable_of(wanted) not in _trusted(history, revoked):
+            raise revoked[to]
         if alone and stable_of(wanted) == running:
             what = f"generation {wanted.generation} of {present.where} binds what runs already"
             raise InputError(f"{what} (generation {present.generation})", fix=fix)
@@ -213,11 +225,40 @@ def rollback_targets(history: Sequence[Binding], to: int | None, *, lost: bool =
     if not alone:
         found[running] = _back(present) if lost else "rollback to the stable release"
     for one in history[1:]:
-        if stable_of(one) != running and not barred & {one.engine_release, one.config_release}:
+        admitted = not barred & {one.engine_release, one.config_release}
+        if stable_of(one) != running and admitted and one.generation not in revoked:
             found.setdefault(stable_of(one), _back(one))
     if not found:
+        for error in passed_over(history, None, revoked):
+            raise error
         raise InputError(f"{present.where} has never run anything else to go back to", fix=fix)
     return tuple(found.items())
+
+
+def passed_over(history: Sequence[Binding], chosen: Pair | None, revoked: Mapping[int, Revoked]) -> tuple[Revoked, ...]:
+    """What is to be said of generations that a rollback would have brought back, had revoked keys not bound them.
+
+    Args:
+        history: bindings of a channel, newest first.
+        chosen: what it brought back; None: nothing.
+        revoked: as for :func:`rollback_targets`.
+
+    Returns:
+        one for each pair that differs from the present one and is newer than the chosen one, newest first.
+    """
+    present, trusted = history[0], _trusted(history, revoked)
+    found = dict[Pair, Revoked]()
+    for one in history:
+        pair = stable_of(one)
+        if pair == chosen and one.generation not in revoked:
+            break
+        if pair not in trusted and not {*present.rejected} & {one.engine_release, one.config_release}:
+            found.setdefault(pair, revoked[one.generation])
+    return tuple(found.values())
+
+
+def _trusted(history: Sequence[Binding], revoked: Mapping[int, Revoked]) -> frozenset[Pair]:
+    return frozenset(stable_of(one) for one in history if one.generation not in revoked)
 
 
 def rollback_binding(

@@ -248,6 +248,19 @@ def _walk(registry: Readable, root: Root, channel: Channel) -> Iterator[Binding]
         yield from chain(registry, root, read_binding(body, root, channel, name))
 
 
+@dataclass(frozen=True, slots=True)
+class Link:
+    """A binding of a chain.
+
+    Attributes:
+        binding: the one after it names it by its digest, so it is what was there.
+        revoked: None if trusted keys signed it; else why they did not: what it binds, no trusted key vouches for.
+    """
+
+    binding: Binding
+    revoked: Revoked | None = None
+
+
 def chain(registry: Readable, root: Root, current: Binding) -> Iterator[Binding]:
     """A binding that is trusted and every one before it, newest first: each is named by its digest in the one after.
 
@@ -255,36 +268,45 @@ def chain(registry: Readable, root: Root, current: Binding) -> Iterator[Binding]
         TrustError: the chain has a gap (whoever can write to the registry).
         Unavailable: the registry is away.
     """
+    return (link.binding for link in links(registry, root, current))
+
+
+def links(registry: Readable, root: Root, current: Binding) -> Iterator[Link]:
+    """The links of a :func:`chain`, with what is to be said of who signed them.
+
+    Raises:
+        TrustError, Unavailable: as for :func:`chain`.
+    """
     channel = current.where
     name = layout.binding(channel, current.digest())
-    yield current
+    yield Link(current)
     while current.previous is not None:
         name = layout.binding(channel, current.previous)
         body = registry.read(name)
         if body is None:
             raise TrustError(f"the history of {channel} ends before generation {current.generation}", where=name)
-        before = _chained(body, current, root, name)
-        yield before
-        current = before
+        link = _chained(body, current, root, name)
+        yield link
+        current = link.binding
     if current.generation != 1:
         raise TrustError(f"the history of {channel} starts at generation {current.generation}", where=name)
 
 
-def _chained(body: bytes, after: Binding, root: Root, name: str) -> Binding:
-    signed = _older(body, root, name)
+def _chained(body: bytes, after: Binding, root: Root, name: str) -> Link:
+    signed, revoked = _older(body, root, name)
     before = _placed(signed, after.where, name)
     if signed.digest != after.previous or before.generation != after.generation - 1:
         # Rewritten history: the later binding names the digest and the number of the one before.
         raise TrustError(f"this is not the binding before generation {after.generation}", where=name)
-    return before
+    return Link(before, revoked)
 
 
-def _older(body: bytes, root: Root, name: str) -> Signed[Binding]:
+def _older(body: bytes, root: Root, name: str) -> tuple[Signed[Binding], Revoked | None]:
     """A binding that a later one names by its digest. A key that was revoked since does not break the chain."""
     try:
-        return verify(body, Binding, root, where=name)
-    except Revoked:
-        return read_unverified(body, Binding, where=name)
+        return verify(body, Binding, root, where=name), None
+    except Revoked as error:
+        return read_unverified(body, Binding, where=name), error
 
 
 def read_binding(body: bytes, root: Root, channel: Channel, name: str) -> Binding:

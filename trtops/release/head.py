@@ -10,12 +10,15 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from trtops.errors import Revoked
+from trtops.errors import Revoked, TrustError
 from trtops.release import layout
+from trtops.release.documents import Binding
+from trtops.release.envelope import read_unverified
 from trtops.release.fetch import bodies, chain, read_binding
 
 if TYPE_CHECKING:
-    from trtops.release.documents import Binding, Channel
+    from trtops.digest import Digest
+    from trtops.release.documents import Channel
     from trtops.release.fetch import Documents
     from trtops.release.root import Root
 
@@ -68,10 +71,31 @@ def head_of(registry: Documents, root: Root, channel: Channel) -> Head:
     newest = max(binding.generation for binding, _ in found)
     last = [(binding, body) for binding, body in found if binding.generation == newest]
     binding, body = last[0]
-    # Two of one generation: only one was ever pointed to, and nobody knows which. Go on from either, point to none.
+    # Two of one generation: only one was ever pointed to. A pointer that goes back to one of them tells which; without
+    # it nobody knows. Go on from either, point to none.
     if raw is not None:
-        return Head(raw, binding, revoked=revoked)
+        led_to = _led_to(registry, channel, raw, newest) if len(last) > 1 else None
+        return Head(raw, next((one for one, _ in last if one.digest() == led_to), binding), revoked=revoked)
     return Head(None, binding, body if len(last) == 1 else None)
+
+
+def _led_to(registry: Documents, channel: Channel, raw: bytes, generation: int) -> Digest | None:
+    """The digest of the binding of a generation that a pointer goes back to, whoever signed it.
+
+    It chooses among bindings that trusted keys have signed, all of the newest generation, and nothing else: a thief
+    who points to an older one brings that back by no means.
+    """
+    try:
+        one = read_unverified(raw, Binding).value
+        while one.generation > generation + 1 and one.previous is not None:
+            body = registry.read(layout.binding(channel, one.previous))
+            signed = read_unverified(body, Binding) if body is not None else None
+            if signed is None or signed.digest != one.previous:
+                return None
+            one = signed.value
+    except TrustError:
+        return None
+    return one.previous if one.generation == generation + 1 else None
 
 
 def trail(registry: Documents, root: Root, head: Head) -> tuple[Binding, ...]:

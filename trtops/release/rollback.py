@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 from trtops.errors import InputError, Revoked, TrtopsError, TrustError, Unavailable
 from trtops.release import layout
-from trtops.release.assemble import rollback_binding, rollback_targets
+from trtops.release.assemble import passed_over, rollback_binding, rollback_targets
 from trtops.release.envelope import sign
-from trtops.release.fetch import back_to, chain, fetch_arm, fetch_proofs, own_marks
+from trtops.release.fetch import fetch_arm, fetch_proofs, links, own_marks
 from trtops.release.head import Head, head_of
 from trtops.release.rollout import candidate_of, check_admitted, stable_of
 from trtops.release.trust import TrustedChannel
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from trtops.digest import Digest
     from trtops.release.documents import Binding, Channel, EngineRelease
-    from trtops.release.fetch import Documents
+    from trtops.release.fetch import Documents, Link
     from trtops.release.keys import Keys
     from trtops.release.rollout import Pair
     from trtops.release.root import Root
@@ -32,7 +32,7 @@ class RolledBack:
 
     Attributes:
         binding: what the channel binds now.
-        skipped: what was passed over, and why: nobody vouches for it but keys that were revoked since.
+        skipped: what was passed over, and why: nobody vouches for it, or bound it, but keys that were revoked since.
     """
 
     binding: Binding
@@ -59,7 +59,7 @@ def rollback(
         keys: as for :func:`~trtops.release.publish.publish`.
         channel: what moves.
         to: the generation; None: the stable release that a candidate runs beside, else the newest that bound something
-            else than the present one and that trusted keys still vouch for.
+            else than the present one, that trusted keys have bound and still vouch for.
         now: epoch seconds.
         lifetime: seconds until the pointer expires; None: never.
         has_artifact: whether the store holds an artifact; None: it is not asked.
@@ -68,16 +68,18 @@ def rollback(
     Raises:
         Denied: what it would go back to is in quarantine.
         InputError: there is no such generation, or what is to be rejected is not known.
+        Revoked: only a key that was revoked since bound that, or all that there is.
         Conflict, FetchFailed, StorageError, TrustError, Unavailable: as for :func:`~trtops.release.publish.publish`;
             Unavailable also if a document of that generation is gone.
     """
     root = keys.root()
     head = head_of(registry, root, channel)
     present = _present(head, channel, reject)
-    links = chain(registry, root, present)
-    bindings = tuple(links) if to is None else back_to(links, to)
+    found = _history(registry, root, present, to)
+    bindings = [link.binding for link in found]
+    revoked = {link.binding.generation: link.revoked for link in found if link.revoked is not None}
     skipped: list[TrtopsError] = [head.revoked] if head.revoked is not None else []
-    targets = rollback_targets(bindings, to, lost=head.revoked is not None)
+    targets = rollback_targets(bindings, to, lost=head.revoked is not None, revoked=revoked)
     signer = keys.signer("channel")
     for number, target in enumerate(targets):
         binding = rollback_binding(
@@ -101,8 +103,25 @@ def rollback(
         if has_artifact is not None:
             check_store(engine, has_artifact)
         move_to(registry, root, channel, body, binding, head)
-        return RolledBack(binding, (*skipped, *refused))
+        unbound = passed_over(bindings, target[0], revoked) if to is None else ()
+        return RolledBack(binding, (*skipped, *unbound, *refused))
     raise AssertionError("there is a target, or an error says why not")
+
+
+def _history(registry: Documents, root: Root, present: Binding, to: int | None) -> list[Link]:
+    """What to choose from, newest first: no further back than the generation that is asked for, if that will do.
+
+    One that a revoked key signed will not: then it goes on until a trusted key is found to have bound the same.
+    """
+    found: list[Link] = []
+    wanted: Pair | None = None
+    for link in links(registry, root, present):
+        found.append(link)
+        if to is not None and link.binding.generation <= to:
+            wanted = wanted or stable_of(link.binding)
+            if any(one.revoked is None and stable_of(one.binding) == wanted for one in found):
+                break
+    return found
 
 
 def _present(head: Head, channel: Channel, reject: str | None) -> Binding:

@@ -26,8 +26,8 @@ class Cost:
         samples: batches that were seen.
         slope: seconds a row. ``base``: seconds a batch. Both are 0 or above.
         ceiling: ``base`` and three mean absolute deviations; :meth:`bound` is ``slope * rows + ceiling``.
-        lately: seconds of the longest batch of late, which counts half as much with each one that comes after it;
-            infinity until one was seen.
+        lately: seconds of the longest batch of late, failed ones too, which counts half as much with each one that
+            runs after it; infinity until one was seen.
     """
 
     __slots__ = ("_n", "_nn", "_nt", "_spread", "_t", "_w", "base", "ceiling", "lately", "samples", "slope")
@@ -71,6 +71,10 @@ class Cost:
             slope, base = t / n, 0.0
         self.slope, self.base = slope, base
         self.ceiling = base + _SPREADS * self._spread
+
+    def failed(self, seconds: float) -> None:
+        """Take in a batch that failed after so long: no part of the line, but batches may take as long."""
+        self.lately = max(seconds, self.lately)
 
     @property
     def line(self) -> tuple[float, float]:

@@ -18,14 +18,7 @@ import time
 from functools import partial
 from typing import TYPE_CHECKING
 
-from trtops.errors import (
-    DeviceLost,
-    InputError,
-    NotLoadable,
-    Retryable,
-    TrtopsError,
-    Unavailable,
-)
+from trtops.errors import DeviceLost, InputError, NotLoadable, Retryable, TrtopsError, Unavailable
 from trtops.executor import planner
 from trtops.executor.chores import Chores, reopened
 from trtops.executor.completion import BatchAnswer, Clerk, Failure, Note, tell
@@ -168,18 +161,18 @@ class Executor:
                 lane's thread, and with an idle lane the completion thread's. This is asked before, and told when the
                 device has the batch, so that another thread waits meanwhile. Where it says no, and where it is None,
                 the lane's thread runs the batch.
-            spare: seconds: this thread runs batches of an engine that takes no longer for one of late; with relief,
-                those that follow the first one.
+            spare: seconds: this thread runs batches that take no longer, by those of their shape and rows that ran and
+                by what the engine took of late; with relief, those that follow the first one.
         """
         with self._lock:
             actions = planner.plan(self._state, self._clock())
             first, mine = (actions[0] if actions else None), None
-            if isinstance(first, Launch):
-                cost = first.engine.cost
-                if cost.lately <= spare if relief is None else relief(cost.expected(first.rows)):
-                    mine = first
-                    del actions[0]
-                    self._on_lane[mine.lane] = mine
+            if isinstance(first, Launch) and (
+                first.within(spare) if relief is None else relief(first.engine.cost.expected(first.rows))
+            ):
+                mine = first
+                del actions[0]
+                self._on_lane[mine.lane] = mine
             self._do(actions)
         if mine is not None:
             self._lanes[mine.lane].run_here(mine, relief, spare)
@@ -276,7 +269,9 @@ class Executor:
             now = self._clock()
             if ran.dead:
                 self._bury(engine, launch.lane, ran)
-            answer, overdue = planner.finish(self._state, launch, now, ran.compute_s if ran.clean else None)
+            answer, overdue = planner.finish(
+                self._state, launch, now, ran.compute_s if ran.clean else None, ran.gather_s + ran.copy_out_s
+            )
             work = BatchAnswer(engine, launch, ran, answer, launch.engine.queued, self._observer)
             for action in overdue:
                 self._expire(action)

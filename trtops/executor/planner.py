@@ -202,8 +202,12 @@ def abandon(state: State, launch: Launch) -> list[Ticket]:
     return left
 
 
-def finish(state: State, launch: Launch, now: float, seconds: float | None) -> tuple[list[Ticket], list[Expire]]:
+def finish(
+    state: State, launch: Launch, now: float, seconds: float | None, around: float = 0.0
+) -> tuple[list[Ticket], list[Expire]]:
     """Free the lane of a batch that ended after ``seconds`` (None: it failed, and tells nothing of its cost).
+
+    ``around``: seconds that its thread spent on inputs and outputs.
 
     Returns:
         The tickets that are to be answered with what came of the batch, and those whose deadline passed meanwhile.
@@ -213,8 +217,13 @@ def finish(state: State, launch: Launch, now: float, seconds: float | None) -> t
     state.lanes[launch.lane] = True
     state.free += 1
     engine.running -= 1
-    if seconds is not None:
-        engine.cost.observe(launch.rows, seconds)
+    rows, took = launch.rows, launch.tickets[0].bucket.took
+    if seconds is None:
+        engine.cost.failed(now - launch.at)
+        took.pop(rows, None)
+    else:
+        engine.cost.observe(rows, seconds)
+        took[rows] = max(seconds + around, took.get(rows, 0.0) / 2)
         for bucket in engine.buckets.values() if engine.timed else ():
             if bucket.deadlines and bucket.rows and not bucket.ready:
                 _arm(state, bucket)  # the cost is known better now, so is the latest start

@@ -169,8 +169,8 @@ class Offers(Protocol):
         """Start what was offered.
 
         With ``relief`` a batch may be run in this thread, which would only wait for more, if it allows it. With
-        ``spare`` seconds this thread may run batches of an engine that takes no longer for one of late; both: those
-        that follow the first one.
+        ``spare`` seconds this thread may run batches that take no longer, by those of their shape and rows that ran
+        and by what the engine took of late; both: those that follow the first one.
         """
 
 

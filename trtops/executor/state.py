@@ -167,6 +167,7 @@ class Bucket:
         wait: seconds that its oldest request waits for company at most.
         due: when it has to be released at the latest; infinity while nothing waits, or while it is ready.
         ready: it is in :attr:`State.ready`.
+        took: seconds that a batch of so many rows took a lane's thread of late, the longest one as in :class:`Cost`.
     """
 
     __slots__ = (
@@ -180,6 +181,7 @@ class Bucket:
         "shape",
         "shares",
         "stragglers",
+        "took",
         "wait",
     )
 
@@ -196,6 +198,7 @@ class Bucket:
         self.wait = engine.policy.delay
         self.due = math.inf
         self.ready = False
+        self.took: dict[int, float] = {}
 
     def __repr__(self) -> str:
         """Show what waits."""
@@ -355,6 +358,12 @@ class Launch(NamedTuple):
     at: float
     timed: bool
     decided: int
+
+    def within(self, spare: float) -> bool:
+        """Whether it is to be expected to take no longer than so many seconds: what never ran may take any time."""
+        if self.engine.cost.lately > spare:
+            return False
+        return self.tickets[0].bucket.took.get(self.rows, math.inf) <= spare
 
 
 class Reject(NamedTuple):

@@ -198,11 +198,11 @@ class Lane:
         Args:
             launch: the batch.
             relief: is told when the thread begins to wait for the device; None: nobody is.
-            spare: seconds that a batch may have taken of late for the next one to be run here, too.
+            spare: seconds within which the next one has to be for it to be run here, too.
         """
         following = self._run(launch, _nobody if relief is None else relief.begun, here=True)
         left = _IN_A_ROW
-        while following is not None and left and following.engine.cost.lately <= spare:
+        while following is not None and left and following.within(spare):
             following = self._run(following, here=True)
             left -= 1
         if following is not None:

@@ -64,6 +64,98 @@ def test_what_is_pointed_to_meanwhile_comes_back(
     repo.call("verify-release", "tiny").says(0, "2 generations")
 
 
+def _come_back(repo: Repository, left: list[Path], monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The publisher comes back while its documents are removed. Gives the file that holds them meanwhile."""
+    from trtops.registry.file import FileRegistry
+
+    pointer = repo.home / "registry" / "local" / "channels" / "tiny" / "stable.json"
+    (newest,) = (path for path in left if "bindings" in path.parts)
+    body, remove = newest.read_bytes(), FileRegistry.remove
+    taken = repo.home / "prune" / "local.taken.json"
+
+    def late(self: FileRegistry, name: str, expected: bytes) -> bool:
+        assert len(json.loads(taken.read_bytes())) == len(left), "kept before the first goes"
+        pointer.write_bytes(body)
+        return remove(self, name, expected)
+
+    monkeypatch.setattr(FileRegistry, "remove", late)
+    return taken
+
+
+def test_what_could_not_be_put_back_is_kept_and_put_back_by_the_next_run(
+    littered: tuple[Repository, list[Path]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from trtops.errors import StorageError
+    from trtops.registry.file import FileRegistry
+
+    repo, left = littered
+    taken, create = _come_back(repo, left, monkeypatch), FileRegistry.create
+
+    def full(self: FileRegistry, name: str, body: bytes) -> bool:
+        if name.startswith("engines/"):
+            raise StorageError("no space left on device", where=name)
+        return create(self, name, body)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(FileRegistry, "create", full)
+        repo.call("registry", "prune", "--yes", "--after", "0").says(2, "could not be put back", str(taken))
+    missing = [path for path in left if not path.exists()]
+    assert {"bindings", "configs"}.isdisjoint({part for path in missing for part in path.parts}), "the others are back"
+    assert any("engines" in path.parts for path in missing)
+    repo.call("registry", "prune").says(0, "everything in local belongs to a release")
+    assert all(path.exists() for path in left)
+    assert not taken.exists()
+    repo.call("verify-release", "tiny").says(0, "2 generations")
+
+
+def test_what_somebody_else_put_back_is_there(
+    littered: tuple[Repository, list[Path]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from trtops.errors import Conflict
+    from trtops.registry.file import FileRegistry
+
+    repo, left = littered
+    taken, create = _come_back(repo, left, monkeypatch), FileRegistry.create
+
+    def raced(self: FileRegistry, name: str, body: bytes) -> bool:
+        create(self, name, body)
+        raise Conflict("another document is there already", where=name)
+
+    monkeypatch.setattr(FileRegistry, "create", raced)
+    repo.call("registry", "prune", "--yes", "--after", "0").says(0)
+    assert all(path.exists() for path in left)
+    assert not taken.exists()
+    repo.call("verify-release", "tiny").says(0, "2 generations")
+
+
+def test_what_only_the_answer_of_was_lost_comes_back(
+    littered: tuple[Repository, list[Path]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from trtops.errors import Unavailable
+    from trtops.registry.file import FileRegistry
+
+    repo, left = littered
+    _come_back(repo, left, monkeypatch)
+    remove = FileRegistry.remove
+
+    def lost(self: FileRegistry, name: str, expected: bytes) -> bool:
+        remove(self, name, expected)
+        raise Unavailable("the answer was lost", where=name)
+
+    monkeypatch.setattr(FileRegistry, "remove", lost)
+    assert repo.call("registry", "prune", "--yes", "--after", "0").code != 0
+    assert all(path.exists() for path in left)
+
+
+@pytest.mark.parametrize("text", ["{", "[]", '{"bindings/x": "?"}', '{"bindings/x": 1}'])
+def test_what_was_taken_and_cannot_be_read_stops_the_next_run(repo: Repository, text: str) -> None:
+    path = repo.home / "prune" / "local.taken.json"
+    path.parent.mkdir(parents=True)
+    path.write_text(text)
+    repo.call("registry", "prune", "--yes").says(2, "had removed cannot be read", str(path))
+    assert path.read_text() == text
+
+
 def test_a_damaged_memory_of_looks_makes_everything_young(littered: tuple[Repository, list[Path]]) -> None:
     repo, left = littered
     repo.call("registry", "prune").says(0)

@@ -2,16 +2,18 @@
 
 A publisher writes its documents before the pointer: for a while nothing leads to them, and nothing in a registry says
 since when. So a look is remembered in ``TRTOPS_HOME``, and only what was unreferenced in a look long enough ago is
-removed. What a channel that moves meanwhile leads to is put back.
+removed. What a channel that moves meanwhile leads to is put back. All of it lies in ``TRTOPS_HOME`` from before the
+first is removed, so that the next run puts back what one that was cut off could not.
 """
 
 from __future__ import annotations
 
+import base64
 import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from trtops.errors import Conflict, TrustError
+from trtops.errors import Conflict, StorageError, TrtopsError, TrustError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -63,13 +65,15 @@ def prune(workspace: Workspace, *, after_hours: float, remove: bool, revoked: bo
         revoked: what only documents of revoked keys lead to counts as unreferenced, too.
 
     Raises:
-        StorageError: the look cannot be remembered, or a document not be removed.
+        StorageError: the look cannot be remembered, or a document not be removed; or one that is needed not be put
+            back: then it lies in ``TRTOPS_HOME``, and the next run tries again.
         TrustError: a pointer or a history does not hold; nothing is removed.
         Unavailable: the registry is away.
     """
     from trtops.release.prune import unreferenced
 
     registry, root, now = workspace.registry(), workspace.keys.root(), workspace.now()
+    _finish(workspace, revoked=revoked)
     before, path = _remembered(workspace), _path(workspace)
     names, distrusted = unreferenced(registry, root, workspace.environment, revoked=revoked)
     since = {name: min(before.get(name, now), now) for name in names}
@@ -85,22 +89,74 @@ def prune(workspace: Workspace, *, after_hours: float, remove: bool, revoked: bo
 
 def _removed(workspace: Workspace, names: list[str], *, revoked: bool) -> frozenset[str]:
     """Remove documents; gives those that are gone."""
-    registry = workspace.registry()
+    from trtops.store import write_durably
+
+    registry, path = workspace.registry(), _taken_path(workspace)
+    read = {name: registry.read(name) for name in names}
+    bodies = {name: body for name, body in read.items() if body is not None}
+    if not bodies:
+        return frozenset()
+    encoded = {name: base64.b64encode(body).decode() for name, body in bodies.items()}
+    write_durably(path, [json.dumps(encoded, indent=1).encode()])
     taken: dict[str, bytes] = {}
     try:
-        for name in names:
-            body = registry.read(name)
-            if body is not None and registry.remove(name, body):
-                taken[name] = body
+        for name, body in bodies.items():
+            taken[name] = body  # before it goes: where only the answer is lost, it is gone
+            if not registry.remove(name, body):
+                del taken[name]
     except Conflict:
-        pass  # somebody writes there now: it is no leftover
+        del taken[name]  # somebody writes there now: it is no leftover
     finally:
-        # A publisher may have found such a document there, and pointed to it since: it gets it back, and then what
-        # that one leads to.
-        while needed := _needed(workspace, taken, revoked=revoked):
-            for name in needed:
-                registry.create(name, taken.pop(name))
+        # A publisher may have found such a document there, and pointed to it since: it gets it back.
+        _put_back(workspace, taken, revoked=revoked)
+    path.unlink(missing_ok=True)
     return frozenset(taken)
+
+
+def _finish(workspace: Workspace, *, revoked: bool) -> None:
+    """Put back what a run that was cut off had removed and somebody needs.
+
+    Raises:
+        StorageError: what was removed cannot be read, or not be put back.
+        Unavailable: the registry is away.
+    """
+    path = _taken_path(workspace)
+    try:
+        found = json.loads(path.read_bytes())
+        taken = {str(name): base64.b64decode(body, validate=True) for name, body in found.items()}
+    except FileNotFoundError:
+        return
+    except (OSError, ValueError, TypeError, AttributeError) as error:
+        what = f"what an earlier run had removed cannot be read: {error}"
+        fix = "restore the file from a copy; or remove it, if trtops verify-release finds nothing missing"
+        raise StorageError(what, where=str(path), fix=fix) from None
+    _put_back(workspace, taken, revoked=revoked)
+    path.unlink(missing_ok=True)
+
+
+def _put_back(workspace: Workspace, taken: dict[str, bytes], *, revoked: bool) -> None:
+    """Give back what a channel leads to, and then what that leads to; what is back is taken no more.
+
+    Raises:
+        StorageError: some could not be written; all others were.
+        Unavailable: the registry is away.
+    """
+    registry, failed = workspace.registry(), dict[str, TrtopsError]()
+    while needed := _needed(workspace, taken, revoked=revoked) - failed.keys():
+        for name in sorted(needed):
+            try:
+                registry.create(name, taken[name])
+            except Conflict:  # somebody has written there: it is there
+                pass
+            except TrtopsError as error:
+                failed[name] = error
+                continue
+            del taken[name]
+    if failed:
+        name, first = next(iter(failed.items()))
+        what = f"{len(failed)} of the documents that were removed are needed and could not be put back: {first.what}"
+        fix = f"{_taken_path(workspace)} holds them: run trtops registry prune again, which puts them back first"
+        raise StorageError(what, where=name, fix=fix) from first
 
 
 def _needed(workspace: Workspace, taken: Mapping[str, bytes], *, revoked: bool) -> frozenset[str]:
@@ -118,6 +174,10 @@ def _needed(workspace: Workspace, taken: Mapping[str, bytes], *, revoked: bool) 
 
 def _path(workspace: Workspace) -> Path:
     return workspace.resolved.home / "prune" / f"{workspace.environment}.json"
+
+
+def _taken_path(workspace: Workspace) -> Path:
+    return workspace.resolved.home / "prune" / f"{workspace.environment}.taken.json"
 
 
 def _remembered(workspace: Workspace) -> Mapping[str, int]:

@@ -4,21 +4,27 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import pyrage
 import pytest
+from pydantic import SecretStr
 
 from tests.support.attacked import CLS, Scene, generation, reason
+from tests.support.releases import NOW, runtime
 from tests.support.waiting import until
 from trtops.registry.memory import MemoryRegistry
 from trtops.release import layout
 from trtops.release.keys import Signer
 from trtops.release.lineage import with_key, without_key
 from trtops.release.publish import refresh
+from trtops.release.sealing import Identity, publish_secret, seal
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from trtops.release.root import Role
     from trtops.serve.agent import Agent
+
+NAME = layout.secret("cls", "db/password")
 
 
 @pytest.fixture
@@ -111,3 +117,26 @@ def test_mix_and_match_another_document_under_the_name_takes_no_doubt_away(scene
         until(lambda: name in scene.registry.asked)
         until(lambda: _level(agent) == "degraded")
         assert "was revoked" in reason(agent)
+
+
+def test_a_secret_of_a_revoked_key_is_sealed_again_which_no_release_does(scene: Scene) -> None:
+    """Who has the key could have chosen the value."""
+    identity = Identity(SecretStr(str(pyrage.x25519.Identity.generate())))
+
+    def sealed(count: int) -> None:
+        place = {"engine": "cls", "environment": "dev", "path": "db/password"}
+        body = seal(SecretStr("a"), **place, recipients=[identity.recipient], created=NOW, generation=count)
+        publish_secret(scene.registry, scene.keys, body)
+
+    sealed(1)
+    scene.release("one", config=runtime(db={"password": "secret:db/password"}))
+    given, remedy = scene.root, "trtops secret seal cls db/password"
+    with scene.agent(root=given, identity=identity) as agent:
+        _revoke(scene, "release")
+        until(lambda: _level(agent) == "degraded")
+        assert reason(agent).endswith(f"it serves on: release it again; {remedy}")
+        scene.release("one", config=runtime(db={"password": "secret:db/password"}))
+        until(lambda: reason(agent).endswith(f"it serves on: {remedy}"))
+        assert NAME in reason(agent)
+        sealed(2)
+        until(lambda: _level(agent) == "ready")

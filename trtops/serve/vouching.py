@@ -9,10 +9,12 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from trtops.release.doubts import doubtful, signed_anew
+from trtops.release.layout import SECRETS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
+    from trtops.errors import Revoked
     from trtops.release.root import Root
     from trtops.serve.pull import Pulled
 
@@ -61,5 +63,17 @@ def vouched_again(pulled: Pulled, root: Root, read: Callable[[str], bytes | None
         pulled = replace(pulled, documents={**pulled.documents, **anew})
     if not left:
         return pulled, None
+    first = left[0]
     more = f", and {len(left) - 1} more" if len(left) > 1 else ""
-    return pulled, f"what runs was {left[0].what}: {left[0].where}{more}; it serves on: release it again"
+    return pulled, f"what runs was {first.what}: {first.where}{more}; it serves on: {_remedy(left)}"
+
+
+def _remedy(left: Sequence[Revoked]) -> str:
+    """What to do. To release again signs no secret anew; who has the key could have chosen its value."""
+    names = [str(error.where) for error in left]
+    secrets = [name.removeprefix(SECRETS) for name in names if name.startswith(SECRETS)]
+    found = [] if len(secrets) == len(names) else ["release it again"]
+    for secret in secrets:
+        engine, _, path = secret.partition("/")
+        found.append(f"trtops secret seal {engine} {path}")
+    return "; ".join(found)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -218,7 +219,65 @@ def test_key_compromise_what_a_revoked_builder_signed_is_taken_no_more(fleet: Fl
     key = json.loads(fleet.call("signer", "trust", "show", "--json").out)["root"]["roles"]["builder"]["keys"][0]
     fleet.call("signer", "trust", "revoke", key, "--yes").says(0)
     fleet.call("signer", "artifact", "import", str(out)).says(2, "which was revoked")
-    fleet.call("signer", "release", "tiny").says(2, "which was revoked")
+    fleet.call("signer", "release", "tiny").says(1, "no target of tiny can be released", "which was revoked")
+
+
+def _record(fleet: Fleet, machine: str, target: str) -> Path:
+    (found,) = (fleet.at(machine).home / "store" / "records" / "handover").glob(f"tiny.{target}.*")
+    return found
+
+
+@pytest.mark.parametrize("word", ["no JSON", "forged"])
+def test_one_bad_handover_stops_no_other_target(fleet: Fleet, word: str) -> None:
+    """Whoever writes to the store can spoil a record; that target is left out, and the reason is told."""
+    outs = [fleet.exported(machine) for machine in ("T4", "A10")]
+    fleet.call("signer", "artifact", "import", *map(str, outs)).says(0)
+    record = _record(fleet, "signer", "fake-t4")
+    body = json.loads(record.read_bytes())
+    envelope = sign(_word(outs[0], "evidence", Evidence), [Signer.generate()]).decode()
+    record.write_text("{" if word == "no JSON" else json.dumps(body | {"evidence": envelope}))
+    says = "this is no handover" if word == "no JSON" else "0 of the 1 builder keys"
+    plan = json.loads(fleet.call("signer", "plan", "tiny", "--format", "json").says(0).out)
+    found = {one["target"]: (one["build"], one["reason"]) for one in plan["engines"][0]["targets"]}
+    assert found["fake-a10"] == ("reuse", None)
+    assert found["fake-t4"][0] == "elsewhere"
+    assert f"what another machine handed on is not taken: {says}" in found["fake-t4"][1]
+    fleet.call("signer", "plan", "tiny").says(0, "what another machine handed on is not taken")
+    done = fleet.call("signer", "release", "tiny", "--json").says(0)
+    assert (done.stages["build fake-t4"]["outcome"], done.stages["build fake-a10"]["outcome"]) == ("warned", "reused")
+    assert "what another machine handed on is not taken" in done.stages["build fake-t4"]["result"]
+    assert [one["target"] for one in fleet.release["artifacts"]] == ["fake-a10"]
+    assert says in fleet.release["skipped"]["fake-t4"]
+
+
+def test_a_damaged_engine_is_not_released_and_an_import_repairs_it(fleet: Fleet) -> None:
+    out = fleet.exported("T4")
+    fleet.call("signer", "artifact", "import", str(out)).says(0)
+    (blob,) = (out / "blobs").iterdir()
+    kept = fleet.at("signer").home / "store" / "sha256" / blob.name[:2] / blob.name
+    for damage in (lambda: kept.write_bytes(kept.read_bytes()[:-1] + b" "), kept.unlink):
+        damage()
+        done = fleet.call("signer", "release", "tiny").says(1, "no target of tiny can be released")
+        assert "what another machine handed on is not taken" in done.out + done.err
+        plan = json.loads(fleet.call("signer", "plan", "tiny", "--format", "json").says(1).out)
+        assert [one["build"] for one in plan["engines"][0]["targets"]] == ["elsewhere", "elsewhere"]
+        fleet.call("signer", "artifact", "import", str(out)).says(0, "imported")
+        assert kept.read_bytes() == blob.read_bytes()
+    fleet.call("signer", "release", "tiny").says(0, "generation 1 signed and published")
+
+
+def test_a_builder_that_is_not_trusted_replaces_nothing(fleet: Fleet) -> None:
+    """In a shared store, the word of a trusted builder stays where a machine without its key measures the same."""
+    fleet.store = {"TRTOPS_STORE": str(fleet.root / "store")}
+    fleet.measured("T4")
+    (record,) = (fleet.root / "store" / "records" / "handover").iterdir()
+    (evidence,) = (fleet.root / "store" / "records" / "evidence").iterdir()
+    before = record.read_bytes(), evidence.read_bytes()
+    key = fleet.at("T4").home / "keys" / "builder.pem"
+    key.unlink()
+    fleet.call("T4", "verify", "tiny", "--target", "fake-t4", "--fresh").says(0)
+    assert key.exists(), "a key of its own, which the root does not name"
+    assert (record.read_bytes(), evidence.read_bytes()) == before
 
 
 def test_replay_better_numbers_of_before_replace_none_that_are_newer(fleet: Fleet) -> None:
@@ -251,7 +310,7 @@ def test_what_policies_deny_of_another_machine_is_denied(fleet: Fleet) -> None:
         ("{", "this is no handover"),
         ("{}", "this is no handover"),
         ("x" * (2 << 20), "more than 1048576 bytes"),
-        (None, "cannot be read"),
+        (None, "this is no regular file"),
     ],
 )
 def test_what_is_no_handover_is_told(fleet: Fleet, body: str | None, says: str) -> None:
@@ -263,6 +322,31 @@ def test_what_is_no_handover_is_told(fleet: Fleet, body: str | None, says: str) 
     else:
         path.write_text(body)
     fleet.call("signer", "artifact", "import", str(folder)).says(2, str(path.name), says)
+
+
+@pytest.mark.parametrize("kind", ["pipe", "link"])
+@pytest.mark.parametrize("part", ["handover", "blob"])
+def test_arbitrary_software_only_regular_files_are_imported(fleet: Fleet, kind: str, part: str) -> None:
+    """A pipe never ends, or never begins; a link leads out of the folder, even to what would be right."""
+    out = fleet.exported("T4")
+    path = _handover(out) if part == "handover" else next((out / "blobs").iterdir())
+    moved = path.rename(fleet.root / "elsewhere")
+    if kind == "pipe":
+        os.mkfifo(path)
+        with path.open("rb+", buffering=0):  # with a writer, so that a reader would wait for bytes
+            done = fleet.at("signer").run("artifact", "import", str(out), timeout=30)
+    else:
+        path.symlink_to(moved)
+        done = fleet.call("signer", "artifact", "import", str(out))
+    done.says(2, str(path), "this is no regular file")
+    assert not (fleet.at("signer").home / "store" / "records").exists()
+
+
+def test_where_an_export_cannot_be_written_is_told(fleet: Fleet) -> None:
+    fleet.measured("T4")
+    (fleet.root / "out").write_text("in the way")
+    done = fleet.call("T4", "artifact", "export", "tiny", "--out", str(fleet.root / "out")).says(2, "--out")
+    assert "TRTOPS_HOME" not in done.err
 
 
 def test_folders_that_are_none_are_told(fleet: Fleet) -> None:

@@ -28,7 +28,7 @@ class TargetPlan(Value):
             ``elsewhere``: this machine cannot.
         key: cache key of the build here; None where this machine cannot build it.
         artifact: digest of what is reused; None where it is known only after the build.
-        reason: why it is not built here; None where it is.
+        reason: why it is not built here, or why what another machine handed on is not taken; None: neither.
         runner: labels of the CI runners that take it; None where ``governance/runners.yaml`` names none.
     """
 

@@ -63,7 +63,8 @@ def matrix(value: Plan) -> str:
 def _target(target: TargetPlan) -> str:
     if target.build == "reuse":
         return f"{target.target} reused {target.artifact.short if target.artifact else ''}".strip()
-    return f"{target.target} {'built' if target.build == 'build' else 'not here'}"
+    reason = f" ({target.reason})" if target.reason else ""
+    return f"{target.target} {'built' if target.build == 'build' else 'not here'}{reason}"
 
 
 def _channel(one: EnginePlan) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from trtops.errors import InputError, IntegrityError, TrustError
@@ -38,6 +38,7 @@ class TargetBuild:
         provenance: the builder's statement on it, and ``envelope``, its signed bytes.
         skipped: why it was not built here; None if it was.
         taken: what another machine handed on, which built, verified and measured it; None: it is of this one.
+        refused: why what another machine handed on was not taken; None if it was, or nothing was.
     """
 
     target: Target
@@ -47,6 +48,7 @@ class TargetBuild:
     envelope: bytes | None = None
     skipped: str | None = None
     taken: Taken | None = None
+    refused: str | None = None
 
 
 def build(
@@ -72,16 +74,20 @@ def build(
 def or_taken(workspace: Workspace, checked: Checked, build: TargetBuild) -> TargetBuild:
     """A target's build; where this machine cannot build or cannot load it, what another one handed on, if any did.
 
+    Where that is forged or damaged, or its builder was revoked, the build says so (``refused``).
+
     Raises:
-        TrustError: what lies there is forged, or its builder was revoked.
         StorageError: the store cannot be read.
     """
     from trtops.build.runner import Built
-    from trtops.workflow.handover import take
+    from trtops.workflow.handover import offered
 
     if build.built is not None and build.status.can_load:
         return build
-    found = take(workspace, checked.spec, build.target.id)
+    found, refused = offered(workspace, checked.spec, build.target.id)
+    if refused is not None:
+        skipped = f"{build.skipped}; {refused}" if build.skipped else None
+        return replace(build, skipped=skipped, refused=refused)
     if found is None:
         return build
     envelope = found.envelopes[found.provenance.digest()]

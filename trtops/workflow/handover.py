@@ -6,18 +6,23 @@ they do not, a folder goes from one to the next.
 
 from __future__ import annotations
 
+import errno
+import hashlib
 import os
+import stat
+from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from trtops.errors import InputError, IntegrityError, StorageError, TrustError
+from trtops.digest import Digest
+from trtops.errors import FetchFailed, InputError, IntegrityError, StorageError, TrustError
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Sequence
-    from pathlib import Path
+    from collections.abc import Collection, Iterable, Iterator, Sequence
+    from typing import BinaryIO
 
     from trtops.backend.port import Sidecar
-    from trtops.digest import Digest
     from trtops.evidence import Evidence
     from trtops.release.handover import Handover, Taken
     from trtops.spec.engine import EngineSpec
@@ -27,6 +32,7 @@ if TYPE_CHECKING:
 HANDOVER = "handover"
 """Kind of the store's records: engine, target and spec -> what a builder hands on (:class:`Handover`)."""
 
+_CHUNK = 1 << 20
 _BLOBS = "blobs"
 _SUFFIX = ".handover.json"
 
@@ -54,30 +60,51 @@ class Handed:
 def hand_over(workspace: Workspace, build: TargetBuild, evidence: Evidence) -> None:
     """Keep what was built and found here, signed, so that another machine can release it.
 
+    Nothing is kept that this home's own root does not trust: it would be in the way of what trusted builders hand on.
+
     Raises:
         StorageError, TrustError: the store, or this home's builder key.
     """
-    from trtops.release.handover import handover
+    from trtops.release.handover import handover, taken
 
     if build.built is None or build.envelope is None or evidence.accuracy is None:
         return
     made = handover(build.built.sidecar, build.envelope, evidence, workspace.keys.signer("builder"))
+    try:
+        taken(made, workspace.keys.root(), made.key)
+    except TrustError:
+        return
     body = made.canonical_bytes()
     if workspace.store.record(HANDOVER, made.key) != body:
         workspace.store.keep(HANDOVER, made.key, body)
 
 
-def take(workspace: Workspace, spec: EngineSpec, target: str) -> Taken | None:
-    """What another machine handed on for a target of a spec; None if none did, or the store lacks the engine.
+def offered(workspace: Workspace, spec: EngineSpec, target: str) -> tuple[Taken | None, str | None]:
+    """What another machine handed on for a target of a spec, or why it cannot be taken; neither if none did.
+
+    One bad record stops nobody: it is that target's reason, and the other targets and engines go on.
+
+    Raises:
+        StorageError: the store cannot be read.
+    """
+    try:
+        found = _take(workspace, spec, target)
+    except (TrustError, FetchFailed, IntegrityError) as error:
+        return None, f"what another machine handed on is not taken: {error.what}"
+    return (found[0] if found else None), None
+
+
+def _take(workspace: Workspace, spec: EngineSpec, target: str) -> tuple[Taken, bytes] | None:
+    """A handover that was verified, its files too, with the very bytes of its record; None if there is none.
 
     Raises:
         TrustError: it is forged, or its builder was revoked.
+        FetchFailed, IntegrityError: the engine or a plugin library is not there, or damaged.
         StorageError: the store cannot be read.
     """
     from trtops.release.handover import key_of, parsed, taken
 
-    key = key_of(spec.name, target, spec.digest())
-    body = workspace.store.record(HANDOVER, key)
+    body = workspace.store.record(HANDOVER, key_of(spec.name, target, spec.digest()))
     if body is None:
         return None
     where = f"record {HANDOVER} of {spec.name}/{target}"
@@ -85,7 +112,9 @@ def take(workspace: Workspace, spec: EngineSpec, target: str) -> Taken | None:
         found = taken(parsed(body, where), workspace.keys.root(), where)
     except InputError as error:
         raise TrustError(error.what, where=where, fix=error.fix) from error
-    return found if workspace.store.has(found.sidecar.artifact) else None
+    for digest, size in _files(found.sidecar):
+        workspace.store.path(digest, size=size)
+    return found, body
 
 
 def export(workspace: Workspace, engine: str, only: Collection[str], folder: Path) -> tuple[Handed, ...]:
@@ -99,11 +128,10 @@ def export(workspace: Workspace, engine: str, only: Collection[str], folder: Pat
 
     Raises:
         InputError: the spec has no such target, or nothing of it was verified here.
-        IntegrityError, StorageError: the store or the folder.
+        FetchFailed, IntegrityError, StorageError: the store or the folder.
         TrustError: no trusted builder vouches for it.
     """
     from trtops.spec.load import find_engine, load_engine
-    from trtops.store import write_durably
 
     spec = load_engine(find_engine(workspace.root, engine)).spec
     known = [target.id for target in spec.targets]
@@ -111,20 +139,31 @@ def export(workspace: Workspace, engine: str, only: Collection[str], folder: Pat
         raise InputError(f"{spec.name} has no target {unknown[0]!r}", fix=f"its targets are {', '.join(known)}")
     done = []
     for target in only or known:
-        found = take(workspace, spec, target)
-        if found is None:
+        there = _take(workspace, spec, target)
+        if there is None:
             if only:
                 raise InputError(f"{spec.name}/{target} was not verified here by this spec", fix=_bench(spec.name))
             continue
-        for digest in _files(found.sidecar):
-            with workspace.store.path(digest).open("rb") as file:
-                write_durably(folder / _BLOBS / digest.value, iter(lambda file=file: file.read(1 << 20), b""))  # type: ignore[misc]
-        body = workspace.store.record(HANDOVER, _key(spec, target))
-        write_durably(folder / f"{spec.name}.{target}{_SUFFIX}", [body or b""])  # last: what it names is there
+        found, body = there
+        for digest, size in _files(found.sidecar):
+            with workspace.store.path(digest, size=size).open("rb") as file:
+                _write(folder / _BLOBS / digest.value, iter(lambda file=file: file.read(_CHUNK), b""))  # type: ignore[misc]
+        _write(folder / f"{spec.name}.{target}{_SUFFIX}", [body])  # last: what it names is there
         done.append(_handed(found))
     if not done:
         raise InputError(f"no target of {spec.name} was verified here by this spec", fix=_bench(spec.name))
     return tuple(done)
+
+
+def _write(path: Path, chunks: Iterable[bytes]) -> None:
+    from trtops.store import write_durably
+
+    try:
+        write_durably(path, chunks)
+    except StorageError as error:
+        reason = error.__cause__.strerror if isinstance(error.__cause__, OSError) else None
+        fix = "free space there, or give another folder with --out"
+        raise StorageError(f"cannot be written: {reason or error.what}", where=str(path), fix=fix) from error
 
 
 def bring(workspace: Workspace, folders: Sequence[Path]) -> tuple[Handed, ...]:
@@ -135,7 +174,8 @@ def bring(workspace: Workspace, folders: Sequence[Path]) -> tuple[Handed, ...]:
         folders: that were exported.
 
     Raises:
-        InputError: a folder holds no handover, or one that is none, or not the engine that it names.
+        InputError: a folder holds no handover, or one that is none, or not the engine that it names, or what is no
+            regular file (a link, a device, a pipe).
         IntegrityError: an engine's bytes are not those that the builder signed.
         TrustError: forged, of parts that do not belong together, or its builder was revoked.
         StorageError: a folder cannot be read, or the store not be written.
@@ -164,24 +204,21 @@ def _bring(workspace: Workspace, folder: Path, path: Path) -> Handed:
     from trtops.release.handover import MAX_BYTES, parsed, taken
 
     where = str(path)
-    try:
-        with path.open("rb") as file:
-            body = file.read(MAX_BYTES + 1)
-    except OSError as error:
-        raise StorageError(f"cannot be read: {os.strerror(error.errno or 0)}", where=where) from error
+    with _opened(path) as file:
+        body = file.read(MAX_BYTES + 1)
     given = parsed(body, where)
     # Arbitrary software: not a byte of the engine is looked at before a trusted builder vouches for it.
     found = taken(given, workspace.keys.root(), where)
     if _older(workspace, given, found):
         return _handed(found, new=False)
-    for digest in _files(found.sidecar):
-        _keep(workspace, folder / _BLOBS / digest.value, digest, found.sidecar)
+    for digest, size in _files(found.sidecar):
+        _keep(workspace, folder / _BLOBS / digest.value, digest, size)
     workspace.store.keep(HANDOVER, given.key, given.canonical_bytes())
     return _handed(found)
 
 
 def _older(workspace: Workspace, given: Handover, found: Taken) -> bool:
-    """Whether what is here already is as new. Replay: better numbers of last month are genuine, and past."""
+    """Whether what is here already is whole, and as new. Replay: better numbers of last month are genuine, and past."""
     from trtops.release.handover import parsed, taken
 
     body = workspace.store.record(HANDOVER, given.key)
@@ -189,47 +226,74 @@ def _older(workspace: Workspace, given: Handover, found: Taken) -> bool:
         return False
     try:
         here = taken(parsed(body, given.key), workspace.keys.root(), given.key)
+        if here.evidence.created < found.evidence.created:
+            return False
+        for digest, size in _files(here.sidecar):
+            workspace.store.path(digest, size=size)
     except (InputError, TrustError):  # what nobody vouches for any more keeps nothing out
         return False
-    return here.evidence.created >= found.evidence.created and all(
-        workspace.store.has(digest) for digest in _files(here.sidecar)
-    )
+    except (FetchFailed, IntegrityError):  # what is damaged here is brought anew
+        return False
+    return True
 
 
-def _keep(workspace: Workspace, path: Path, digest: Digest, sidecar: Sidecar) -> None:
-    from trtops.backend.trt_plugins import MAX_LIBRARY_BYTES
-    from trtops.digest import Digest as Found
-
-    limit = sidecar.size_bytes if digest == sidecar.artifact else MAX_LIBRARY_BYTES
-    try:
-        if path.stat().st_size > limit or Found.of_file(path) != digest:
+def _keep(workspace: Workspace, path: Path, digest: Digest, limit: int) -> None:
+    with _opened(path) as file:
+        if _digest(file, limit) != digest:
             what = f"these are not the bytes of {digest.short} that the builder signed"
             raise IntegrityError(what, where=str(path), fix="export it again")
-    except FileNotFoundError:
-        raise InputError("the engine is not in the folder", where=str(path), fix="export it again") from None
-    except OSError as error:
-        raise StorageError(f"cannot be read: {error.strerror}", where=str(path)) from error
-    if workspace.store.put_file(path) != digest:
+        try:
+            # The open file by its descriptor: at its path there may be another one by now.
+            kept = workspace.store.put_file(Path(f"/proc/self/fd/{file.fileno()}"))
+        except InputError as error:
+            raise StorageError(error.what, where=str(path), fix="import it again") from error
+    if kept != digest:
         raise IntegrityError("the file changed while it was read", where=str(path), fix="import it again")
 
 
-def _files(sidecar: Sidecar) -> Iterator[Digest]:
-    """The engine, and the plugin libraries that it is loaded with."""
-    from trtops.backend.trt_plugins import libraries_of
+@contextmanager
+def _opened(path: Path) -> Iterator[BinaryIO]:
+    """A regular file of a folder that came from elsewhere: a link leads out of it, a pipe or a device never ends."""
+    fix = "export it again"
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        try:
+            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+                raise InputError("this is no regular file", where=str(path), fix=fix)
+            with open(descriptor, "rb", closefd=False) as file:
+                yield file
+        finally:
+            os.close(descriptor)
+    except FileNotFoundError:
+        raise InputError("the engine is not in the folder", where=str(path), fix=fix) from None
+    except OSError as error:
+        if error.errno in {errno.ELOOP, errno.ENXIO}:  # a link, a socket
+            raise InputError("this is no regular file", where=str(path), fix=fix) from None
+        raise StorageError(f"cannot be read: {os.strerror(error.errno or 0)}", where=str(path)) from error
 
-    yield sidecar.artifact
-    yield from libraries_of(sidecar.extra)
+
+def _digest(file: BinaryIO, limit: int) -> Digest | None:
+    """Of the whole file; None where it has more bytes than the limit."""
+    hashed, size = hashlib.sha256(), 0
+    while chunk := file.read(_CHUNK):
+        size += len(chunk)
+        if size > limit:
+            return None
+        hashed.update(chunk)
+    return Digest("sha256", hashed.hexdigest())
+
+
+def _files(sidecar: Sidecar) -> Iterator[tuple[Digest, int]]:
+    """The engine, and the plugin libraries that it is loaded with; each with how many bytes it has at most."""
+    from trtops.backend.trt_plugins import MAX_LIBRARY_BYTES, libraries_of
+
+    yield sidecar.artifact, sidecar.size_bytes
+    yield from ((digest, MAX_LIBRARY_BYTES) for digest in libraries_of(sidecar.extra))
 
 
 def _handed(found: Taken, *, new: bool = True) -> Handed:
     proof = found.provenance
     return Handed(proof.engine, proof.target, proof.artifact, found.sidecar.size_bytes, proof.builder, new)
-
-
-def _key(spec: EngineSpec, target: str) -> str:
-    from trtops.release.handover import key_of
-
-    return key_of(spec.name, target, spec.digest())
 
 
 def _bench(engine: str) -> str:

@@ -16,7 +16,6 @@ from trtops.release.plan import EnginePlan, Plan, Side, TargetPlan, differences
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from trtops.digest import Digest
     from trtops.policy.gate import Gate
     from trtops.release.documents import Binding, ConfigRelease, EngineRelease
     from trtops.release.plan import Build, Move
@@ -351,7 +350,7 @@ def _same(checked: Checked, release: EngineRelease, targets: Sequence[TargetPlan
 def _target(workspace: Workspace, checked: Checked, target: Target, runners: Runners | None) -> TargetPlan:
     from trtops.backend.select import backend
     from trtops.workflow.build import kept, plan_of
-    from trtops.workflow.handover import take
+    from trtops.workflow.handover import offered
 
     runner = runners.labels(target) if runners is not None else None
     adapter = backend(target.backend)
@@ -362,13 +361,16 @@ def _target(workspace: Workspace, checked: Checked, target: Target, runners: Run
     elif refusal := adapter.refusal(target, checked.spec.precision):
         reason = refusal
     trusts = _trusts(workspace)
-    if trusts and not (reason is None and status.can_load) and (there := take(workspace, checked.spec, target.id)):
-        # As `or_taken` does when it is released.
-        sidecar = there.sidecar
-        return TargetPlan(target=target.id, build="reuse", key=sidecar.plan, artifact=sidecar.artifact, runner=runner)
+    refused = None
+    if trusts and not (reason is None and status.can_load):  # as `or_taken` does when it is released
+        there, refused = offered(workspace, checked.spec, target.id)
+        if there is not None:
+            engine = there.sidecar
+            return TargetPlan(target=target.id, build="reuse", key=engine.plan, artifact=engine.artifact, runner=runner)
     if reason is not None or checked.model is None:
-        return TargetPlan(target=target.id, build="elsewhere", reason=reason or "its source is denied", runner=runner)
+        why = "; ".join(filter(None, (reason or "its source is denied", refused)))
+        return TargetPlan(target=target.id, build="elsewhere", reason=why, runner=runner)
     wanted = plan_of(checked, target, adapter, status)
-    artifact: Digest | None = kept(workspace, checked.spec.name, wanted) if trusts else None
+    artifact = kept(workspace, checked.spec.name, wanted) if trusts else None
     build: Build = "build" if artifact is None else "reuse"
-    return TargetPlan(target=target.id, build=build, key=wanted.key, artifact=artifact, runner=runner)
+    return TargetPlan(target=target.id, build=build, key=wanted.key, artifact=artifact, reason=refused, runner=runner)

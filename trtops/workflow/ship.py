@@ -187,7 +187,11 @@ def _build(workspace: Workspace, checked: Checked, options: Options, shipment: S
                 words = f"taken over from builder {one.taken.provenance.builder[:12]}"
                 tell(words, one.taken.sidecar.artifact, "reused")
             elif one.built is None:
-                tell(f"skipped: {one.skipped}", None, "skipped")
+                tell(f"skipped: {one.skipped}", None, "warned" if one.refused else "skipped")
+            elif one.refused is not None:
+                tell(
+                    f"{'reused' if one.built.cached else 'built'}; {one.refused}", one.built.sidecar.artifact, "warned"
+                )
             elif one.built.cached:
                 tell("reused", one.built.sidecar.artifact, "reused")
             else:

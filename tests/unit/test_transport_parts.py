@@ -6,7 +6,7 @@ import os
 import re
 import threading
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
@@ -33,6 +33,9 @@ from trtops.transport.ring import Reader, Violation, Writer
 from trtops.transport.segment import attach, create
 from trtops.transport.tensors import Describer, Parser
 from trtops.transport.wire import decode_error, decode_from_client, encode_error, status_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "concepts" / "transport.md"
 
@@ -189,6 +192,26 @@ def test_descriptions_round_trip(engine: str, rows: int, tensors: dict[str, np.n
     area = np.zeros(1 << 16, np.uint8)
     for tensor in parsed.tensors:
         assert tensor.view(area).dtype == tensors[tensor.name].dtype
+
+
+class Interrupting(dict[str, np.ndarray]):
+    """Arrays; while they are compared, another thread describes other ones."""
+
+    def __init__(self, arrays: dict[str, np.ndarray], describe: Callable[[], object]) -> None:
+        super().__init__(arrays)
+        self.describe = describe
+
+    def get(self, *args: Any) -> Any:
+        self.describe()
+        return super().get(*args)
+
+
+def test_threads_that_share_a_describer_get_their_own_descriptions() -> None:
+    describer = Describer(4096, "input area")
+    mine, others = {"x": np.zeros((1, 4), np.float32)}, {"x": np.zeros((2, 8), np.float32)}
+    first = describer.describe("mine", 1, mine)
+    interrupted = Interrupting(mine, lambda: describer.describe("another", 2, others))
+    assert describer.describe("mine", 1, interrupted) is first
 
 
 @given(st.data())

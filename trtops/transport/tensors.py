@@ -106,8 +106,9 @@ class Describer:
         Raises:
             InputError: they do not fit, or cannot be described.
         """
-        if self._last.tensors and self._last.fits(engine, rows, arrays):
-            return self._last
+        last = self._last  # read once: another thread may describe something else meanwhile
+        if last.tensors and last.fits(engine, rows, arrays):
+            return last
         key = (engine, rows, *((name, array.dtype, array.shape) for name, array in arrays.items()))
         kept = self._kept.get(key)
         if kept is None:

@@ -8,12 +8,15 @@ import time
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pytest
 
 from tests.support.executors import LONG, rows
 from tests.support.transports import Stack
+from tests.support.waiting import until
 from trtops.errors import DeadlineExceeded, Unavailable
 from trtops.executor.port import Outcome
 from trtops.transport.client import Client
+from trtops.transport.layout import RING_SLEEPS, RING_TAIL
 from trtops.transport.server import Server
 
 if TYPE_CHECKING:
@@ -114,3 +117,88 @@ def test_no_request_is_overlooked_when_a_lone_client_comes_as_the_server_stops_t
             while time.perf_counter() < until:
                 pass
     server.close()
+
+
+class Quick(Slow):
+    """Work that is done at once in the thread that starts it; its list of engines can be withheld."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked, self.told = threading.Event(), threading.Event()
+
+    def start(self, *, relief: Any = None) -> None:  # noqa: ARG002 - it does not ask
+        while self.waiting:
+            self.waiting.pop()()
+
+    def catalogue(self) -> bytes:
+        self.asked.set()
+        assert self.told.wait(LONG)
+        return b"[]"
+
+
+def poll_for_ever(client: Client) -> None:
+    while True:
+        client.poll()
+
+
+def test_a_client_that_is_left_alone_by_another_s_end_is_heard(tmp_path: Path) -> None:
+    """Its bell and its end come at once; whoever stays with the other one then, has it ring before going away."""
+    handler = Quick()
+    server = Server(tmp_path / "s.sock", handler, linger=1e-3)
+    x = {"x": np.ones((1, 4), np.float32)}
+    with Client(tmp_path / "s.sock", slots=1, input_bytes=4096) as left:
+        going = Client(tmp_path / "s.sock", slots=1, input_bytes=4096)
+        asking = threading.Thread(target=left.catalogue)
+        asking.start()
+        assert handler.asked.wait(LONG)  # the server listens to nobody until it is told
+        going.submit("e", x, 1)
+        going.close()
+        handler.told.set()
+        asking.join(LONG)
+        until(lambda: server.clients == 1, "the one that went is forgotten")
+        sleeps = (left._segment.layout.submit + RING_SLEEPS) // 4
+        for _ in range(3):
+            until(lambda: left._segment.words[sleeps], "the one that is left is asked to ring")
+            assert left.infer("e", x, 1).outputs["y"][0, 0] == 1
+    server.close()
+
+
+def test_a_lone_client_that_breaks_the_protocol_holds_up_nobody(tmp_path: Path) -> None:
+    """Somebody else leads meanwhile, and what is in the ring can never be taken."""
+    server = Server(tmp_path / "s.sock", Slow(), linger=0.5)
+    x = {"x": np.ones((1, 4), np.float32)}
+    with Client(tmp_path / "s.sock", slots=1, input_bytes=4096) as client:
+        assert client.infer("e", x, 1).error is None
+        layout = client._segment.layout
+        client._segment.words[(layout.submit + RING_TAIL) // 4] += 2 * layout.entries
+        sleeps = (layout.submit + RING_SLEEPS) // 4
+        until(lambda: not server.clients or client._segment.words[sleeps], "the server looked, or looks no more")
+        os.eventfd_write(client._their_bell, 1)
+        with pytest.raises(Unavailable, match="broke the protocol"):
+            poll_for_ever(client)
+    with Client(tmp_path / "s.sock", slots=1, input_bytes=4096) as other:
+        assert other.infer("e", x, 1).error is None
+    server.close()
+
+
+def test_a_lone_client_that_never_pauses_keeps_nobody_out(tmp_path: Path) -> None:
+    server = Server(tmp_path / "s.sock", Quick(), linger=0.1)
+    x = {"x": np.ones((1, 4), np.float32)}
+    stop, begun = threading.Event(), threading.Event()
+
+    def send() -> None:
+        with Client(tmp_path / "s.sock", slots=1, input_bytes=4096) as client:
+            while not stop.is_set():
+                client.infer("e", x, 1)
+                begun.set()
+
+    thread = threading.Thread(target=send)
+    thread.start()
+    try:
+        assert begun.wait(LONG)
+        with Client(tmp_path / "s.sock", slots=1, input_bytes=4096, timeout=LONG) as other:
+            assert other.infer("e", x, 1).error is None
+    finally:
+        stop.set()
+        thread.join(LONG)
+        server.close()

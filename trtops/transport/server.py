@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import array
 import contextlib
+import itertools
 import logging
 import os
 import select
@@ -59,6 +60,8 @@ _MANY_CORES: Final = 8
 _EVENTS: Final = 64
 _ROUNDS: Final = 4
 """Times that clients which are awake are looked at before others are listened to."""
+_TURNS: Final = 32
+"""The same of a lone client, as long as nobody else listens: whoever came meanwhile is let in afterwards."""
 _BATCH: Final = 1.0
 """Seconds that the end of a server waits for a batch that one of its threads runs."""
 
@@ -217,8 +220,8 @@ class Server:
         """Start what was submitted, and stay with a lone client as long as that pays, whoever leads meanwhile."""
         mine = self._staying.acquire(blocking=False)
         try:
-            while True:
-                lone = self._lone() if mine else None
+            for number in itertools.count():
+                lone = self._lone() if mine and (turn.lost or number < _TURNS) else None
                 if lone is not None and lone.connection is not None:
                     lone.connection.expect(more=True)
                 self._handler.start(relief=turn)
@@ -265,7 +268,11 @@ class Server:
             if self._bells.get(peer.bell) is not peer:
                 return False
             came = self._guarded(peer, self._take)
-            while turn.lost and not connection.rest():  # who leads may sleep
+            while (
+                (turn.lost or peer not in self._awake)  # who leads may sleep, or does not look at this one
+                and self._bells.get(peer.bell) is peer  # else it broke the protocol just now
+                and not connection.rest()
+            ):
                 came = self._guarded(peer, self._take) or came
             return came
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import struct
+import threading
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -243,6 +244,62 @@ def test_an_answer_that_the_peer_leaves_no_window_for_is_not_kept_for_ever() -> 
         until(lambda: held(served) == 0 and all(not one.open_streams for one in served.server._grpc[0].connections))
 
 
+def test_windows_that_open_elsewhere_do_not_let_an_answer_be_kept_longer() -> None:
+    with server(replace(ROOM, write_time=0.3)) as (served, _):
+        client, done = Client(served, window=10), threading.Event()
+        client.ask(1, message())
+
+        def widen() -> None:
+            for _ in range(600):
+                if done.wait(0.05):
+                    return
+                client.socket.sendall(frame(WINDOW, 0, 0, struct.pack(">I", 1)))
+
+        thread = threading.Thread(target=widen)
+        thread.start()
+        try:
+            assert any(kind == RESET for kind, _, _, _ in until_reset(client))
+        finally:
+            done.set()
+            thread.join()
+
+
+@pytest.mark.parametrize("pieces", ["together", "apart"])
+def test_a_stream_has_a_bound_of_answers_that_its_client_does_not_take(pieces: str) -> None:
+    empty = bytes(5)
+    with server() as (served, _):
+        client = Client(served, window=0)
+        client.socket.sendall(frame(HEADERS, END_HEADERS, 1, client.headers(STREAM)))
+        if pieces == "together":
+            client.socket.sendall(frame(DATA, 0, 1, empty * 3000))
+        else:
+            client.socket.sendall(frame(DATA, 0, 1, empty) * 3000)
+        other = Client(served)
+        other.ask(1, message())
+        assert other.answer(1)[0]["grpc-status"] == "0"
+        client.socket.sendall(frame(WINDOW, 0, 1, struct.pack(">I", 1 << 20)))
+        told, body = client.answer(1)
+        assert (told["grpc-status"], told["grpc-message"]) == ("8", "a stream may have 64 requests in flight")
+        answers = 0
+        while body:
+            body, answers = body[5 + int.from_bytes(body[1:5], "big") :], answers + 1
+        assert answers == 64
+        assert held(served) == 0
+
+
+def test_a_stream_that_asks_for_too_much_ends_well_formed() -> None:
+    with server() as (served, engines):
+        client = Client(served)
+        client.socket.sendall(frame(HEADERS, END_HEADERS, 1, client.headers(STREAM)) + frame(DATA, 0, 1, message()))
+        client.part(1)
+        engines.gate.clear()
+        client.socket.sendall(frame(DATA, 0, 1, message() * 65))
+        ends = [flags & END_STREAM for kind, flags, _, _ in until_reset(client) if kind == HEADERS]
+        assert ends == [END_STREAM], "the headers came with the first answer"
+        until(lambda: all(job.cancelled for job in engines.jobs))
+        engines.gate.set()
+
+
 def until_reset(client: Client) -> Iterator[tuple[int, int, int, bytes]]:
     for found in client.frames():
         yield found
@@ -337,16 +394,18 @@ def test_floods_end_the_connection_and_harm_no_other(flood: str) -> None:
 def test_windows_and_pings_of_a_client_that_asks_are_no_flood() -> None:
     """gRPC's libraries send two to four such frames an answer; thousands of requests go on one connection, or stream."""
     answers = 2500
-    between = frame(WINDOW, 0, 0, struct.pack(">I", 64)) + frame(PING, 0, 0, bytes(8)) + frame(PING, 0, 0, bytes(8))
+    between = frame(WINDOW, 0, 0, struct.pack(">I", 200)) + frame(PING, 0, 0, bytes(8)) + frame(PING, 0, 0, bytes(8))
     with server(Limits()) as (served, _):
         client = Client(served)
-        client.socket.sendall(frame(HEADERS, END_HEADERS, 1, client.headers(STREAM)))
-        for _ in range(answers):
-            client.socket.sendall(frame(DATA, 0, 1, message()) + frame(WINDOW, 0, 1, struct.pack(">I", 64)) + between)
-            client.part(1)
-        client.socket.sendall(frame(DATA, END_STREAM, 1))
-        assert client.answer(1)[0]["grpc-status"] == "0"
-        for number in range(3, 3 + 2 * answers, 2):  # refused, every one of them, and told so
+        for number, asked in ((1, message()), (3, message(width=3))):  # served, and refused
+            client.socket.sendall(frame(HEADERS, END_HEADERS, number, client.headers(STREAM)))
+            wider = frame(WINDOW, 0, number, struct.pack(">I", 200))
+            for _ in range(answers):
+                client.socket.sendall(frame(DATA, 0, number, asked) + wider + between)
+                client.part(number)
+            client.socket.sendall(frame(DATA, END_STREAM, number))
+            assert client.answer(number)[0]["grpc-status"] == "0"
+        for number in range(5, 5 + 2 * answers, 2):  # refused, every one of them, and told so
             client.ask(number, b"\0\0\0\0\1\xff")
             client.socket.sendall(between)
             assert client.answer(number)[0]["grpc-status"] == "3"

@@ -28,6 +28,9 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _STREAMED: Final = 64
+"""Requests of a stream that have no answer, or one that the client leaves no window for."""
+_PREFIX: Final = 5
+"""Bytes before each message: whether it is compressed, and its size."""
 _LONGEST_MESSAGE: Final = 1000
 _INTERNAL: Final = 13
 _CODES: Final[Mapping[int, int]] = {
@@ -125,6 +128,8 @@ class Call:
         self.metadata = metadata
         self._pieces: list[bytes] = []
         self._size = 0
+        self._needed = _PREFIX
+        self._head = _OK_HEAD
         self._over = False
 
     def data(self, piece: bytes) -> None:
@@ -143,7 +148,7 @@ class Call:
         Raises:
             HttpError: it is too large, or its compression is not taken.
         """
-        if self._size < 5:  # noqa: PLR2004 - a message's prefix
+        if self._size < self._needed:
             return None
         body = self._pieces[0] if len(self._pieces) == 1 else b"".join(self._pieces)
         self._pieces = [body]
@@ -152,7 +157,9 @@ class Call:
         if size > limit:
             raise HttpError(413, f"the message is too large: {limit} bytes are allowed")
         if len(body) < 5 + size:
+            self._needed = 5 + size  # until then, pieces are not joined again and again
             return None
+        self._needed = _PREFIX
         data, rest = body[5 : 5 + size], body[5 + size :]
         self._pieces, self._size = ([rest] if rest else []), len(rest)
         if not body[0]:
@@ -174,7 +181,7 @@ class Call:
         if not self._over:
             self._over = True
             self.port.refused(fault)
-            self.stream.connection.answer(self.stream, _OK_HEAD, b"", trailers_of(fault), well=False)
+            self.stream.connection.answer(self.stream, self._head, b"", trailers_of(fault), well=False)
 
     def late(self) -> None:
         """Its body took too long to come."""
@@ -278,6 +285,7 @@ class Piece(Infer):
         self.request = request
         self.started = time.monotonic()
         self.answer: bytes | None = None
+        self.refused = False
         self._whole = whole
 
     def give(self, codec: Codec, decoded: Decoded, outcome: Outcome) -> None:
@@ -288,7 +296,7 @@ class Piece(Infer):
 
     def refuse(self, fault: Fault) -> None:
         """Keep the error until its turn: it ends no other request."""
-        self._cancel = None
+        self._cancel, self.refused = None, True
         name, key = self.request.model_name, self.request.id
         failed = messages()["ModelInferResponse"](id=key, model_name=name).SerializeToString()
         self.answer = field(1, fault.message.encode()) + field(2, failed)
@@ -302,24 +310,38 @@ class Streaming(Call):
         """Begin with no request."""
         super().__init__(port, stream, metadata)
         self._waiting: deque[Piece] = deque()
-        self._head = _OK_HEAD
+        self._written: deque[int] = deque()  # bytes of the stream's answers up to the end of each that is not sent
+        self._bytes = 0
+        self._flushes = -1
         self._last = False
-        self._remaining: float | None = None
 
     def data(self, piece: bytes) -> None:
         """Start what is whole."""
-        super().data(piece)
+        if not self._over:
+            super().data(piece)
+        self._note_sent()
         try:
             while not self._over and (data := self.take()) is not None:
-                if len(self._waiting) >= _STREAMED:
+                if len(self._waiting) + len(self._written) >= _STREAMED:
                     raise HttpError(429, f"a stream may have {_STREAMED} requests in flight")  # noqa: TRY301 - answered below
                 one = Piece(self, read("ModelInferRequest", data))
                 self._waiting.append(one)
                 self.port.infer(one)
         except Exception as error:  # noqa: BLE001 - the client gets an answer
             self._fail(error)
+        if self._over:
+            self._pieces, self._size = [], 0
         self.port.buffered -= self.stream.held - self._size
         self.stream.held = self._size
+
+    def _note_sent(self) -> None:
+        """Forget answers that are on their way; none is before the turn's end, so nobody asks for more in one turn."""
+        connection, stream = self.stream.connection, self.stream
+        if connection.flushes != self._flushes:
+            self._flushes = connection.flushes
+            sent = self._bytes - (len(stream.waiting) - stream.sent)
+            while self._written and self._written[0] <= sent:
+                self._written.popleft()
 
     def end(self) -> None:
         """No more requests come."""
@@ -331,18 +353,26 @@ class Streaming(Call):
 
     def write(self) -> None:
         """Write the answers whose turn it is."""
-        connection, ready = self.stream.connection, []
+        connection, ready, refused = self.stream.connection, [], 0
         while self._waiting and (answer := self._waiting[0].answer) is not None:
-            self._waiting.popleft()
+            refused += self._waiting.popleft().refused
             ready.append(_framed(answer))
         if self._over:
             return
+        for data in ready:
+            self._bytes += len(data)
+            self._written.append(self._bytes)
         if self._last and not self._waiting:
             self._over = True
             connection.answer(self.stream, self._head, b"".join(ready), _OK)
         elif ready:
-            connection.part(self.stream, self._head, b"".join(ready), len(ready))
+            connection.part(self.stream, self._head, b"".join(ready), len(ready) - refused, refused)
             self._head = b""
+
+    def refuse(self, fault: Fault) -> None:
+        """End the stream with an error, after the answers that there are."""
+        super().refuse(fault)
+        self.cancel()
 
     def cancel(self) -> None:
         """Take all of them back."""

@@ -97,6 +97,7 @@ class Connection(asyncio.Protocol):
         self.transport: asyncio.Transport | None = None
         self.busy = owner.now()
         self.stalled: float | None = None
+        self.flushes = 0
 
     # What the event loop tells.
 
@@ -372,32 +373,38 @@ class Connection(asyncio.Protocol):
             return
         if head:
             self._send(HEADERS, END_HEADERS, number, head)
-        stream.waiting, stream.sent = stream.waiting[stream.sent :] + data, 0
+        self._append(stream, data)
         stream.trailers = trailers
         self._earn(_SERVED if well else _REFUSED)
         self._push(stream)
 
-    def part(self, stream: Stream, head: bytes, data: bytes, answered: int) -> None:
-        """Send a part of an answer, in which so many requests are answered."""
+    def part(self, stream: Stream, head: bytes, data: bytes, served: int, refused: int) -> None:
+        """Send a part of an answer, in which so many requests were served and refused."""
         if self._streams.get(stream.number) is stream:
-            self._earn(_SERVED * answered)
+            self._earn(_SERVED * served + _REFUSED * refused)
             if head:
                 self._send(HEADERS, END_HEADERS, stream.number, head)
-            stream.waiting, stream.sent = stream.waiting[stream.sent :] + data, 0
+            self._append(stream, data)
             self._push(stream)
+
+    def _append(self, stream: Stream, data: bytes) -> None:
+        """Let more wait to be sent; from when on it does tells whether the peer takes it in time."""
+        if not stream.waiting:
+            stream.waiting, stream.started = data, self._owner.now()
+        else:
+            stream.waiting, stream.sent = stream.waiting[stream.sent :] + data, 0
 
     def _push(self, stream: Stream) -> None:
         """Send as much as the windows allow, then the trailers."""
         data, number, at = stream.waiting, stream.number, stream.sent
-        if data:
-            stream.started = self._owner.now()
         while at < len(data) and stream.window > 0 and self._window > 0:
             piece = data[at : at + min(LEAST_FRAME, stream.window, self._window)]
             at += len(piece)
             stream.window -= len(piece)
             self._window -= len(piece)
             self._send(DATA, 0, number, piece)
-        stream.sent = at
+        if at > stream.sent:
+            stream.sent, stream.started = at, self._owner.now()
         if at == len(data):
             stream.waiting, stream.sent = b"", 0
         if not stream.waiting and stream.trailers:
@@ -427,6 +434,7 @@ class Connection(asyncio.Protocol):
     def flush(self) -> None:
         """Write what was sent."""
         self._dirty = False
+        self.flushes += 1
         if self._out:
             if self.transport is not None:
                 self.transport.write(b"".join(self._out))

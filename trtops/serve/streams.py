@@ -35,7 +35,7 @@ class Stream:
         window: bytes that may be sent yet.
         waiting: bytes of the answer, ``sent`` of which went out; then ``trailers`` follow.
         ended: the request is whole.
-        started: when it began.
+        started: when it began, or last sent some of its answer; or when that began to wait.
     """
 
     __slots__ = (

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import resource
 import select
+import socket
 import threading
 import time
 from pathlib import Path
@@ -72,6 +74,25 @@ def test_a_client_that_cannot_be_watched_is_turned_away(
             with stack.client() as third:
                 assert third.infer("e", rows(3).inputs, 1).outputs["y"][0, 0] == 6
         assert "No space left on device" in caplog.text
+    finally:
+        stack.close()
+
+
+def test_a_server_that_runs_out_of_descriptors_goes_on(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Not even the one that it keeps for this can be had again."""
+    stack = Stack(tmp_path / "s")
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    try:
+        with stack.client() as other, socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as late:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (3, hard))
+            try:
+                late.connect(str(stack.path))
+                until(lambda: "could not be accepted" in caplog.text, "it was told of")
+                assert other.infer("e", rows(1).inputs, 1).outputs["y"][0, 0] == 2
+            finally:
+                resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+            with stack.client() as third:
+                assert third.infer("e", rows(3).inputs, 1).outputs["y"][0, 0] == 6
     finally:
         stack.close()
 

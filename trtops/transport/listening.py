@@ -2,16 +2,62 @@
 
 from __future__ import annotations
 
+import contextlib
+import logging
 import os
 import shlex
 import socket
 import stat
-from typing import TYPE_CHECKING
+import time
+from typing import TYPE_CHECKING, Final
 
 from trtops.errors import StorageError, TrtopsError, Unavailable
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+log = logging.getLogger(__name__)
+
+_PAUSE: Final = 0.01
+"""Seconds to wait where not even a client can be hung up on: epoll reports it again at once."""
+
+
+class Spare:
+    """A descriptor that is kept for the time when there is no other one left. Close it."""
+
+    def __init__(self) -> None:
+        """Keep one.
+
+        Raises:
+            OSError: there is none.
+        """
+        self._fd = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+
+    def __repr__(self) -> str:
+        """Show whether there is one."""
+        return f"Spare({'kept' if self._fd >= 0 else 'used'})"
+
+    def turn_away(self, listening: socket.socket, why: OSError) -> None:
+        """Take the next client and hang up on it, since it cannot be accepted; else epoll would report it for ever.
+
+        Another thread may take the descriptor meanwhile: then the client waits until there are some again.
+        """
+        kept = self._fd >= 0
+        self.close()
+        with contextlib.suppress(OSError):
+            listening.accept()[0].close()
+        with contextlib.suppress(OSError):
+            self._fd = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+        if kept:
+            log.warning("a client could not be accepted: %s", why)
+        if self._fd < 0:
+            time.sleep(_PAUSE)
+
+    def close(self) -> None:
+        """Give it back. Idempotent."""
+        if self._fd >= 0:
+            fd, self._fd = self._fd, -1
+            os.close(fd)
 
 
 def listen(path: Path, mode: int) -> socket.socket:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import array
 import contextlib
 import logging
-import os
 import select
 import socket
 import struct
@@ -18,7 +17,7 @@ from typing import TYPE_CHECKING, Final
 from trtops.errors import InputError, TrtopsError, Unavailable
 from trtops.transport.catalogue import Listing
 from trtops.transport.limits import Limits
-from trtops.transport.listening import listen
+from trtops.transport.listening import Spare, listen
 from trtops.transport.wire import (
     MAX_PACKET,
     Ask,
@@ -81,7 +80,7 @@ class Reception:
         self._limits = limits or Limits()
         self._socket = listen(path, self._limits.mode)
         self._epoll.register(self._socket, select.EPOLLIN)
-        self._spare = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+        self._spare = Spare()
         self._greeting: dict[int, tuple[socket.socket, float]] = {}
         self._looking: dict[int, tuple[socket.socket, int]] = {}
         self._listing = Listing(b"[]")
@@ -129,7 +128,7 @@ class Reception:
         if self._socket.fileno() >= 0:
             self._epoll.unregister(self._socket)
             self._socket.close()
-            os.close(self._spare)
+            self._spare.close()
             with contextlib.suppress(OSError):
                 self.path.unlink()
 
@@ -141,8 +140,7 @@ class Reception:
         except BlockingIOError:
             return
         except OSError as error:
-            log.warning("a client could not be accepted: %s", error)
-            self._turn_away()
+            self._spare.turn_away(self._socket, error)
             return
         sock.settimeout(0)
         credentials = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
@@ -160,13 +158,6 @@ class Reception:
             self._refuse(fd, sock, Unavailable(f"user {uid} may not use this executor"))
         elif len(self._greeting) > self._limits.clients:
             self._refuse(fd, sock, Unavailable("too many clients connect at once"))
-
-    def _turn_away(self) -> None:
-        """With no descriptor left, take the next client and hang up on it; else epoll would report it for ever."""
-        os.close(self._spare)
-        with contextlib.suppress(OSError):
-            self._socket.accept()[0].close()
-        self._spare = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
 
     def _greet(self, fd: int) -> None:
         """A new client says what it wants. A hello is only looked at: it is for the worker."""

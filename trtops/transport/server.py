@@ -25,7 +25,7 @@ from trtops.transport.catalogue import Listing
 from trtops.transport.connection import Connection, Handler
 from trtops.transport.crew import Crew, Turn
 from trtops.transport.limits import Limits, agree
-from trtops.transport.listening import listen
+from trtops.transport.listening import Spare, listen
 from trtops.transport.peers import Holding, Patience, Peer, holding
 from trtops.transport.ring import Violation
 from trtops.transport.segment import create
@@ -103,7 +103,7 @@ class Server:
         self._adopted: SimpleQueue[socket.socket] = SimpleQueue()
         self._ending = False
         self._socket = listen(self.path, self._limits.mode) if self.path is not None else None
-        self._spare = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+        self._spare = Spare()
         self._wake = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         self._epoll = select.epoll()
         if self._socket is not None:
@@ -303,7 +303,7 @@ class Server:
         if not self._left:
             self._epoll.close()
             os.close(self._wake)
-            os.close(self._spare)
+            self._spare.close()
 
     def _serve(self, fd: int) -> None:
         peer = self._bells.get(fd) or self._peers.get(fd)
@@ -339,8 +339,7 @@ class Server:
         except BlockingIOError:
             return
         except OSError as error:
-            log.warning("a client could not be accepted: %s", error)
-            self._turn_away(listening)
+            self._spare.turn_away(listening, error)
             return
         self._admit(sock)
 
@@ -365,13 +364,6 @@ class Server:
             return
         self._peers[sock.fileno()] = peer
         self._strangers.add(peer)
-
-    def _turn_away(self, listening: socket.socket) -> None:
-        """With no descriptor left, take the next client and hang up on it; else epoll would report it for ever."""
-        os.close(self._spare)
-        with contextlib.suppress(OSError):
-            listening.accept()[0].close()
-        self._spare = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
 
     def _rung(self, peer: Peer) -> bool:
         """A client rang: from now on it is awake."""

@@ -7,7 +7,7 @@ announcement away first: what is written until the reader is awake needs no seco
 Order of memory: the writer stores the entry, then the tail; the reader loads the tail, then the entry. x86-64 keeps
 both orders. The announcement needs a full barrier at both ends (store, then load): taking and releasing a lock, which
 is this end's own and never waited for, is one there (locked instructions). Elsewhere the writer rings each time, which
-needs no announcement.
+needs no announcement, and the reader looks only when it was rung for (:data:`RING_ALWAYS`).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Final
 from trtops.transport.layout import RING_ENTRIES, RING_HEAD, RING_SLEEPS, RING_TAIL
 
 _MASK: Final = 0xFFFFFFFF
-_RING_ALWAYS: Final = platform.machine() not in {"x86_64", "AMD64"}
+RING_ALWAYS: Final = platform.machine() not in {"x86_64", "AMD64"}
 
 
 class Violation(Exception):
@@ -51,7 +51,7 @@ class Writer:
         words, tail = self._words, self._tail
         words[self._first + (tail & self._mask)] = number
         words[self._tail_at] = self._tail = (tail + 1) & _MASK
-        if _RING_ALWAYS:
+        if RING_ALWAYS:
             return True
         self._fence.acquire()
         self._fence.release()
@@ -115,5 +115,8 @@ class Reader:
         return words[self._tail_at] == self._head
 
     def announce_awake(self) -> None:
-        """No doorbell is needed for now."""
+        """No doorbell is needed for now; where it always is, ask for the next one before what is there is read."""
+        if RING_ALWAYS:
+            self.announce_sleep()
+            return
         self._words[self._sleeps] = 0

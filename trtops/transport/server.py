@@ -27,7 +27,7 @@ from trtops.transport.crew import Crew, Turn
 from trtops.transport.limits import Limits, agree
 from trtops.transport.listening import Spare, listen
 from trtops.transport.peers import Holding, Patience, Peer, holding
-from trtops.transport.ring import Violation
+from trtops.transport.ring import RING_ALWAYS, Violation
 from trtops.transport.segment import create
 from trtops.transport.wire import (
     MAX_PACKET,
@@ -366,11 +366,12 @@ class Server:
         self._strangers.add(peer)
 
     def _rung(self, peer: Peer) -> bool:
-        """A client rang: from now on it is awake."""
+        """A client rang: from now on it is awake, where its ring may be looked at without a bell."""
         if peer.connection is None:
             return False
         peer.connection.wake()
-        self._awake[peer] = None
+        if not RING_ALWAYS:
+            self._awake[peer] = None
         return self._take(peer)
 
     def _take(self, peer: Peer) -> bool:
@@ -470,7 +471,7 @@ class Server:
 
 def _linger(wanted: float | None, cores: int) -> float:
     """Seconds to look for the next request of a lone client."""
-    if cores <= 1:
+    if cores <= 1 or RING_ALWAYS:
         return 0.0
     if wanted is not None:
         return wanted

@@ -38,6 +38,19 @@ def test_a_secret_is_sealed_audited_and_never_written_in_clear(repo: Repository)
     assert (repo.home / "keys" / "identity.age").stat().st_mode & 0o077 == 0
 
 
+def test_a_release_whose_secret_nobody_sealed_says_so_beside_what_holds(repo: Repository) -> None:
+    (repo.engine / "runtime.yaml").write_text(RUNTIME)
+    repo.call("ship", "tiny").says(0)
+    done = repo.call("verify-release", "tiny").says(
+        2, "nobody sealed a value for it in local yet", "seal one: trtops secret seal tiny db/password"
+    )
+    assert done.out.count("FAILS") == 1
+    assert "holds" in next(line for line in done.out.splitlines() if line.startswith("config release"))
+    repo.call("secret", "keygen").says(0)
+    _seal(repo, "db/password", VALUE).says(0)
+    assert "FAILS" not in repo.call("verify-release", "tiny").says(0, "sealed for 1").out
+
+
 def test_what_is_sealed_for_others_does_not_open_here(repo: Repository) -> None:
     (repo.engine / "runtime.yaml").write_text(RUNTIME)
     other = "age1ql3z7hjy54pw3hyww5ayyfg7zqgvc7w3j2elw8zmrj2kg5sfn9aqmcac8p"

@@ -166,7 +166,7 @@ def verify_release(
     """Check all that vouches for a release.
 
     As a service would: signatures, digests, history, proofs of every target, and the bytes in the store. With a copied
-    registry and store it needs no network. 2 if something does not hold.
+    registry and store it needs no network. 2 if something does not hold, or a secret of its config is not sealed yet.
     """
     from trtops.report import text
     from trtops.report.rows import Outcome, Table

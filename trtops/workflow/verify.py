@@ -132,7 +132,11 @@ def _secrets(registry: Registry, root: Root, channel: Channel, config: Digest) -
         def sealed(where: str = where, path: str = path) -> str:
             there = registry.read(where)
             if there is None:
-                raise Unavailable("it is not sealed", where=where, fix=f"trtops secret seal {channel.engine} {path}")
+                raise Unavailable(
+                    f"nobody sealed a value for it in {channel.environment} yet: a service asks for it in vain",
+                    where=where,
+                    fix=f"seal one: trtops secret seal {channel.engine} {path}",
+                )
             secret = verify(there, SealedSecret, root, where=where).value
             if (secret.engine, secret.environment, secret.path) != (channel.engine, channel.environment, path):
                 raise TrustError("this secret was sealed for another place", where=where)

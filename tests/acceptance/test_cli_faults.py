@@ -47,7 +47,7 @@ def test_an_artifact_cut_short_is_rebuilt_on_request(shipped: Repository) -> Non
 
 @pytest.mark.parametrize(
     ("kind", "mends"),
-    [("sidecar", "--rebuild"), ("evidence", "--fresh"), ("provenance", None), ("verdict", None)],
+    [("sidecar", "--rebuild"), ("evidence", None), ("provenance", None), ("verdict", None)],
 )
 def test_a_record_cut_short(shipped: Repository, kind: str, mends: str | None) -> None:
     paths = list((shipped.home / "store" / "records" / kind).iterdir())

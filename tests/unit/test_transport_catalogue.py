@@ -88,6 +88,21 @@ def test_a_client_is_told_of_any_number_of_engines(server: Callable[[int], Path]
         assert descriptors() == before
 
 
+def test_a_long_list_is_in_memory_once_for_all_who_ask(server: Callable[[int], Path]) -> None:
+    path = server(1000)
+    seen = set()
+    for _ in range(3):
+        with connect(path, 10) as sock:
+            sock.send(encode(Hello([2], 1, 64, 64)))
+            _, fds = receive(sock)
+            sock.send(encode(Ask(7)))
+            _, beside = receive(sock)
+            seen |= {os.fstat(fd).st_ino for fd in beside}
+            for fd in (*fds, *beside):
+                os.close(fd)
+    assert len(seen) == 1
+
+
 def ask(path: Path, versions: list[int]) -> tuple[int, Any]:
     """The version of the welcome, and the answer to a question."""
     with connect(path, 10) as sock:

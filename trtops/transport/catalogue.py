@@ -37,6 +37,12 @@ class Listing:
         """Show its size."""
         return f"Listing({len(self._engines)} bytes)"
 
+    def change(self, engines: bytes) -> None:
+        """Tell these engines from now on. The same object again costs nothing: the memory beside packets is kept."""
+        if engines is not self._engines:
+            self.close()
+            self._engines = engines
+
     def send(self, sock: socket.socket, number: int, version: int) -> None:
         """Tell it.
 

@@ -115,8 +115,7 @@ class Reception:
 
     def announce(self, catalogue: bytes) -> None:
         """Tell everybody who looks at the routes what is served now, as JSON."""
-        self._listing.close()
-        self._listing = Listing(catalogue)
+        self._listing.change(catalogue)
         for fd in list(self._looking):
             self._tell(fd, 0)
 

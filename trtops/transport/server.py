@@ -104,6 +104,7 @@ class Server:
         self._ending = False
         self._socket = listen(self.path, self._limits.mode) if self.path is not None else None
         self._spare = Spare()
+        self._listing = Listing(b"[]")
         self._wake = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         self._epoll = select.epoll()
         if self._socket is not None:
@@ -304,6 +305,7 @@ class Server:
             self._epoll.close()
             os.close(self._wake)
             self._spare.close()
+            self._listing.close()
 
     def _serve(self, fd: int) -> None:
         peer = self._bells.get(fd) or self._peers.get(fd)
@@ -404,14 +406,12 @@ class Server:
 
     def _answer(self, peer: Peer, number: int) -> None:
         """Tell a client what is served."""
-        listing = Listing(self._handler.catalogue())
+        self._listing.change(self._handler.catalogue())
         try:
-            listing.send(peer.socket, number, peer.version)
-        except Unavailable as error:
+            self._listing.send(peer.socket, number, peer.version)
+        except (StorageError, Unavailable) as error:
             _say(peer.socket, encode(Refused(status_of(error), error.what, error.fix)))
             self._drop(peer, str(error))
-        finally:
-            listing.close()
 
     def _greet(self, peer: Peer, hello: Hello) -> None:
         if peer.connection is not None:

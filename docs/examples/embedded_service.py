@@ -50,7 +50,7 @@ def main(folder: Path, environment: str, engine: str) -> int:
             return 2
         for line in sys.stdin:
             connect(agent.settings(engine))
-            print(*infer(executor, engine, [float(word) for word in line.split()]))
+            print(*infer(executor, engine, [float(word) for word in line.split()]), flush=True)
     finally:
         agent.close()
         executor.close(drain=10)

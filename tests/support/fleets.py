@@ -100,6 +100,7 @@ class Callers:
         self.errors: list[TrtopsError] = []
         self.slowest = 0.0
         self.by_key: dict[str, set[int]] = {}
+        self.ended = [0] * threads
         self._threads = [Thread(target=self._loop, args=(number,)) for number in range(threads)]
 
     def __enter__(self) -> Self:
@@ -128,6 +129,7 @@ class Callers:
                 self.answers[outcome.generation] += 1
                 self.by_key.setdefault(key, set()).add(outcome.generation)
                 self.slowest = max(self.slowest, time.monotonic() - began)
+            self.ended[number] += 1
 
     def more(self, number: int = 30, *, generation: int | None = None) -> None:
         """Wait for so many more answers."""
@@ -136,6 +138,11 @@ class Callers:
 
     def _number(self, generation: int | None) -> int:
         return sum(self.answers.values()) if generation is None else self.answers[generation]
+
+    def settle(self) -> None:
+        """Wait until each thread has begun and ended a request since."""
+        before = list(self.ended)
+        until(lambda: all(now >= then + 2 for now, then in zip(self.ended, before, strict=True)))
 
     def forget(self) -> None:
         """Count from here on."""

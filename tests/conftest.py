@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
+import threading
 from typing import TYPE_CHECKING
 
 import pytest
@@ -17,6 +19,10 @@ if TYPE_CHECKING:
 # A machine that is busy makes an example slow, never wrong. The rest stays as it is in CI, or outside of it.
 settings.register_profile("patient", settings(deadline=None, suppress_health_check=[HealthCheck.too_slow]))
 settings.load_profile("patient")
+
+# A shell ignores Ctrl-C for what it starts in the background, and children inherit that: tests of Ctrl-C would wait in vain.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN and threading.current_thread() is threading.main_thread():
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")

@@ -14,7 +14,7 @@ from trtops.errors import Revoked, TrustError
 from trtops.release import layout
 from trtops.release.documents import Binding
 from trtops.release.envelope import read_unverified
-from trtops.release.fetch import bodies, chain, read_binding
+from trtops.release.fetch import bodies, read_binding
 
 if TYPE_CHECKING:
     from trtops.digest import Digest
@@ -96,15 +96,3 @@ def _led_to(registry: Documents, channel: Channel, raw: bytes, generation: int) 
     except TrustError:
         return None
     return one.previous if one.generation == generation + 1 else None
-
-
-def trail(registry: Documents, root: Root, head: Head) -> tuple[Binding, ...]:
-    """Every binding from a channel's head back to generation 1, newest first, the chain verified; none without a head.
-
-    Where the pointer's key was revoked, this is what led up to it, as far as trusted keys vouch for it.
-
-    Raises:
-        TrustError: the chain has a gap (whoever can write to the registry).
-        Unavailable: the registry is away.
-    """
-    return tuple(chain(registry, root, head.binding)) if head.binding is not None else ()

@@ -13,6 +13,9 @@ Hops: ``post``: the client writes the request and posts it; ``wake``: until the 
 planned, put together, until the run begins; ``run``: of the session; ``finish``: the batch is taken apart, until the
 answer begins; ``answer``: it is written, the client's bell rung; ``back``: until the client has read it, which may
 begin before ``answer`` ends. ``sleeps`` is how often threads of the worker and of the client went to sleep a request.
+
+``--engine FOLDER`` measures an engine in place of these devices: the folder is one of ``tensorrt_h200.py``'s work
+folder. It is set up as an executor does, with a CUDA graph of a batch of 1.
 """
 
 from __future__ import annotations
@@ -28,22 +31,28 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from executor_processes import opened
 from printing import arguments, emit, machine, spread, table
 
 from trtops.backend.fake import FakeOptions, FakeSession
+from trtops.backend.port import Arranges, Gathers
+from trtops.backend.select import backend
 from trtops.executor.attach import Attachment
 from trtops.executor.executor import Executor
-from trtops.spec.engine import Batching
+from trtops.spec.engine import Batching, Execution, Memory
 from trtops.tensor import TensorInfo
 from trtops.transport.client import Client
 from trtops.transport.server import Server
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
     from multiprocessing.connection import Connection
 
+    from trtops.backend.port import Session
     from trtops.executor.port import Outcome
     from trtops.transport.connection import Answer
+
+    Inputs = Mapping[str, np.ndarray[Any, Any]]
 
 _X = TensorInfo(name="x", dtype="float32", shape=("n", 1024))
 _Y = TensorInfo(name="y", dtype="float32", shape=("n", 1))
@@ -54,7 +63,8 @@ _HOPS = ("post", "wake", "plan", "run", "finish", "answer", "back")
 _SLEEPS = ("worker sleeps", "client sleeps")
 _NOTES = 5
 """Times that a worker notes of a request: read, run, end of the run, answer, answered."""
-_CONTEXT = multiprocessing.get_context("fork")
+_ENGINE = "engine "
+_CONTEXT = multiprocessing.get_context("spawn")
 
 
 def look(seconds: float) -> None:
@@ -64,16 +74,34 @@ def look(seconds: float) -> None:
         zlib.crc32(_CHUNK)
 
 
-def session_of(device: str) -> FakeSession:
-    """A session whose device takes its time."""
+def session_of(device: str) -> Session:
+    """A session whose device takes its time; or one of an engine, whose folder is named."""
+    if device.startswith(_ENGINE):
+        artifact, sidecar = opened(Path(device.removeprefix(_ENGINE)))
+        return backend(sidecar.backend).load(artifact, sidecar)
     options = FakeOptions(cost_us=_DEVICES[device])
     return FakeSession((_X,), (_Y,), options, sleep=look if device.startswith("looking") else time.sleep)
+
+
+def arranged(session: Session) -> Session:
+    """The session with a graph of a batch of 1, as an executor sets it up; the same where it has none."""
+    if isinstance(session, Arranges):
+        (session,) = session.arrange(Execution(cuda_graphs=True), Memory(), (1,))
+    return session
+
+
+def inputs_of(device: str) -> Inputs:
+    """A request of one row."""
+    if device.startswith(_ENGINE):
+        profile = opened(Path(device.removeprefix(_ENGINE)))[1].profiles[0]
+        return {name: np.ones((1, *limits.opt[1:]), np.float32) for name, limits in profile.inputs.items()}
+    return {"x": np.ones((1, 1024), np.float32)}
 
 
 class Noting:
     """A session that notes when it runs."""
 
-    def __init__(self, inner: FakeSession, times: list[list[float]]) -> None:
+    def __init__(self, inner: Session, times: list[list[float]]) -> None:
         """Note in the last of these lists."""
         self._inner, self._times = inner, times
         self.inputs, self.outputs, self.close = inner.inputs, inner.outputs, inner.close
@@ -86,6 +114,28 @@ class Noting:
         finally:
             if self._times:  # it is warmed up before there is a request
                 self._times[-1].extend((begin, time.perf_counter()))
+
+
+class NotingBatches(Noting):
+    """The same of a session that puts batches together."""
+
+    def enqueue(self, parts: Sequence[Inputs], rows: int) -> None:
+        """Start, and note that."""
+        if self._times:
+            self._times[-1].append(time.perf_counter())
+        self._inner.enqueue(parts, rows)  # type: ignore[attr-defined]  # it gathers
+
+    def collect(self) -> dict[str, np.ndarray[Any, Any]]:
+        """Wait, and note the end."""
+        outputs: dict[str, np.ndarray[Any, Any]] = self._inner.collect()  # type: ignore[attr-defined]
+        if self._times:
+            self._times[-1].append(time.perf_counter())
+        return outputs
+
+
+def noting(device: str, times: list[list[float]]) -> Session:
+    session = arranged(session_of(device))
+    return NotingBatches(session, times) if isinstance(session, Gathers) else Noting(session, times)
 
 
 class Door(Attachment):
@@ -129,7 +179,8 @@ def worker_process(pipe: Connection, path: str, device: str) -> None:
         backend="fake",
         batching=Batching(max_batch=8),
         instances=1,
-        open_session=lambda: Noting(session_of(device), times),
+        open_session=lambda: noting(device, times),
+        profiles=opened(Path(device.removeprefix(_ENGINE)))[1].profiles if device.startswith(_ENGINE) else (),
     )
     server = Server(path, Door(executor, times))
     pipe.send("ready")
@@ -142,12 +193,13 @@ def worker_process(pipe: Connection, path: str, device: str) -> None:
     executor.close(drain=1)
 
 
-def client_process(pipe: Connection, path: str) -> None:
-    x = {"x": np.ones((1, 1024), np.float32)}
+def client_process(pipe: Connection, path: str, device: str) -> None:
+    x = inputs_of(device)
+    size = sum(array.nbytes for array in x.values())
     while (order := pipe.recv()) is not None:
         number, spin = order
         times: list[tuple[float, float, float]] = []
-        with Client(path, slots=1, input_bytes=4096, spin=spin) as client:
+        with Client(path, slots=1, input_bytes=size, spin=spin) as client:
             for _ in range(number):
                 begin = time.perf_counter()
                 call = client.submit("e", x, 1)
@@ -158,7 +210,7 @@ def client_process(pipe: Connection, path: str) -> None:
 
 
 def bare_process(pipe: Connection, device: str) -> None:
-    session, x = session_of(device), {"x": np.ones((1, 1024), np.float32)}
+    session, x = arranged(session_of(device)), inputs_of(device)
     while (number := pipe.recv()) is not None:
         times = []
         for _ in range(number):
@@ -192,10 +244,10 @@ class Case:
     def __init__(self, folder: str, device: str, number: int) -> None:
         """Start them."""
         self.device, self._number = device, number
-        self._path = f"{folder}/{device.replace(' ', '-')}"
+        self._path = f"{folder}/{len(list(Path(folder).iterdir()))}"
         self._members = [
             self._start(worker_process, self._path, device),
-            self._start(client_process, self._path),
+            self._start(client_process, self._path, device),
             self._start(bare_process, device),
         ]
         self._members[0][1].recv()
@@ -246,10 +298,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     arguments(parser, 7)
     parser.add_argument("--number", type=int, default=500, help="requests of a case in a round")
+    parser.add_argument("--engine", action="append", metavar="FOLDER", help="in place of devices that only wait")
     options = parser.parse_args()
     text = ["# A lone request, hop by hop\n", machine(options.rounds)]
+    devices = [f"{_ENGINE}{folder}" for folder in options.engine] if options.engine else list(_DEVICES)
     with tempfile.TemporaryDirectory() as folder:
-        cases = [Case(folder, device, options.number) for device in _DEVICES]
+        cases = [Case(folder, device, options.number) for device in devices]
         for _ in range(options.rounds):
             for case in cases:
                 case.round()

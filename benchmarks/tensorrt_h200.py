@@ -56,7 +56,13 @@ class Job(NamedTuple):
     seconds: float
 
 
-def next_job(plan: Sequence[Case], rows: Rows, left: float, present: Callable[[Case], bool]) -> Job | None:
+def next_job(
+    plan: Sequence[Case],
+    rows: Rows,
+    left: float,
+    present: Callable[[Case], bool],
+    wanted: Sequence[str] = (*ORDER, "warm"),
+) -> Job | None:
     """The first step that is still to be done and fits into the time that is left. Pure.
 
     Args:
@@ -64,10 +70,11 @@ def next_job(plan: Sequence[Case], rows: Rows, left: float, present: Callable[[C
         rows: what is known of them, by name.
         left: seconds.
         present: whether a case's engine is on this machine.
+        wanted: steps.
     """
     for case in plan:
         row = rows.get(case.name, {})
-        for step in steps_of(case, row):
+        for step in steps_of(case, row, wanted):
             job = _job(case, step, row, here=present(case))
             if job.seconds <= left:
                 return job
@@ -76,13 +83,13 @@ def next_job(plan: Sequence[Case], rows: Rows, left: float, present: Callable[[C
     return None
 
 
-def steps_of(case: Case, row: dict[str, Any]) -> list[str]:
-    """Steps that are still to be done."""
+def steps_of(case: Case, row: dict[str, Any], wanted: Sequence[str] = (*ORDER, "warm")) -> list[str]:
+    """Steps that are still to be done, of those that are wanted."""
     failed = row.get("failed", {})
     if failed.keys() & {"first", "engine"}:
         return []
     steps = (*ORDER, "warm") if case == PLAN[0] else ORDER
-    return [step for step in steps if step not in row and step not in failed]
+    return [step for step in steps if step in wanted and step not in row and step not in failed]
 
 
 def _job(case: Case, step: str, row: dict[str, Any], *, here: bool) -> Job:
@@ -106,16 +113,19 @@ def run(options: Options) -> int:
     rows: Rows = results.setdefault("rows", {})
     wanted = [case for case in PLAN if not options.only or case.name in options.only.split(",")]
     wanted = [case for case in wanted if Path(getattr(options, case.model)).exists()]
-    while job := next_job(wanted, rows, end - time.monotonic(), lambda case: here(case, options)):
+    steps = options.steps.split(",")
+    while job := next_job(wanted, rows, end - time.monotonic(), lambda case: here(case, options), steps):
         limit = min(options.most, end - time.monotonic())
         row = rows.setdefault(job.case.name, about(job.case))
+        if job.step in {"first", "again"}:
+            row["at_once"] = max(options.at_once, row["at_once"])
         note(row, job.step, in_a_process(job, options, limit), cut=limit < options.most)
         write(out, results)
         print(f"{job.case.name}: {told(job.step, row)} ({row['took'][job.step]:.0f} s)", flush=True)
     write(out, results)
-    undone = {case.name: steps for case in wanted if (steps := steps_of(case, rows.get(case.name, {})))}
-    for name, steps in undone.items():
-        print(f"still to be done: {name}: {', '.join(steps)}")
+    for case in wanted:
+        if undone := steps_of(case, rows.get(case.name, {}), steps):
+            print(f"still to be done: {case.name}: {', '.join(undone)}")
     return 0
 
 
@@ -228,6 +238,11 @@ def parse(arguments: Sequence[str] | None = None) -> Options:
     parser.add_argument("--known", action="append", default=[], metavar="FILE", help="what was done before")
     parser.add_argument("--out", default="tensorrt.json", help="results; counts as known, too")
     parser.add_argument("--only", metavar="CASES", help="names of cases, separated by commas")
+    every = ",".join((*ORDER, "warm"))
+    parser.add_argument("--steps", default=every, help=f"some of {every}")
+    parser.add_argument(
+        "--at-once", type=int, default=1, help="commands that build on this machine meanwhile, this one counted"
+    )
     parser.add_argument("--one", metavar="CASE", help=argparse.SUPPRESS)
     parser.add_argument("--step", choices=STEPS, help=argparse.SUPPRESS)
     given = list(sys.argv[1:] if arguments is None else arguments)

@@ -22,7 +22,8 @@ import numpy as np
 from trtops.executor.executor import Executor
 from trtops.executor.port import Outcome, Request
 from trtops.release.keys import load_root
-from trtops.serve.agent import Agent, Duty
+from trtops.serve.agent import Agent
+from trtops.serve.duty import Duty
 from trtops.serve.snapshot import Snapshots
 from trtops.workflow.secrets import identity_of
 from trtops.workflow.workspace import open_workspace

@@ -24,7 +24,8 @@ from trtops.release.keys import KeyRing, Signer
 from trtops.release.publish import Bundle, Published, publish
 from trtops.release.refresh import refresh_snapshot
 from trtops.release.root import ALL_ROLES, Role, root_of
-from trtops.serve.agent import Agent, Duty
+from trtops.serve.agent import Agent
+from trtops.serve.duty import Duty
 from trtops.serve.snapshot import Snapshots
 from trtops.store import Store
 

@@ -19,7 +19,7 @@ from trtops.backend.port import BackendStatus
 from trtops.errors import TrtopsError
 from trtops.registry.file import FileRegistry
 from trtops.release.keys import load_root
-from trtops.serve.agent import Duty
+from trtops.serve.duty import Duty
 from trtops.serve.server import ServeSettings, run
 from trtops.store import Store
 

@@ -16,7 +16,8 @@ from trtops.registry.memory import MemoryRegistry
 from trtops.release import layout
 from trtops.release.assemble import config_release, engine_release
 from trtops.release.publish import Bundle, publish
-from trtops.serve.agent import Agent, Duty
+from trtops.serve.agent import Agent
+from trtops.serve.duty import Duty
 from trtops.serve.snapshot import Snapshots
 from trtops.store import Store
 

@@ -14,18 +14,17 @@ import threading
 import time
 from collections import Counter
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from trtops.backend import select
 from trtops.errors import StorageError, TrtopsError, TrustError, Unavailable
 from trtops.executor.examine import NATIVE, Examined
 from trtops.executor.port import Channels
 from trtops.release import layout
-from trtops.release.documents import STABLE, Channel
+from trtops.release.documents import Channel
 from trtops.release.trust import TrustedChannel
-from trtops.serve.candidates import Candidates
 from trtops.serve.faults import UnknownModel
 from trtops.serve.orders import Order
 from trtops.serve.pull import Pulled, Secrets, pull, reopened
@@ -37,54 +36,27 @@ from trtops.serve.reconcile import (
     Pointed,
     Restore,
     State,
-    health,
     noted,
     reconcile,
 )
+from trtops.serve.telling import Telling
 from trtops.serve.trusting import Trust
 from trtops.serve.vouching import Vouching
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
 
     from trtops.executor.port import Loader
     from trtops.registry.port import Registry, Watch
     from trtops.release.documents import Arm
-    from trtops.release.root import Root
-    from trtops.release.sealing import Identity
+    from trtops.serve.duty import Duty
     from trtops.serve.pull import Artifacts, Loads
     from trtops.serve.snapshot import Snapshots
 
 log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True)
-class Duty:
-    """What an agent has to serve.
-
-    Attributes:
-        environment: whose channels.
-        engines: names.
-        channel: of each.
-        root: the trusted keys.
-        poll: seconds between two looks at a pointer when no watch calls.
-        grace: seconds that a missing or expired pointer is borne before health says degraded.
-        identity: opens the secrets of the runtime configs, in memory; None: they stay references.
-        accepts: engine -> version of the interface that this service's clients were written against; a release with
-            another major, or an older version, is not loaded. An engine that is not listed is taken in any version.
-    """
-
-    environment: str
-    engines: tuple[str, ...]
-    root: Root
-    channel: str = "stable"
-    poll: float = 15.0
-    grace: float = 300.0
-    identity: Identity | None = None
-    accepts: Mapping[str, str] = field(default_factory=dict)
-
-
-class Agent:
+class Agent(Telling):
     """Serves channels. ``start`` returns at once; ``settled`` tells when every engine was looked at."""
 
     def __init__(
@@ -99,7 +71,7 @@ class Agent:
         wall: Callable[[], float] = time.time,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Put an agent together; nothing runs yet. ``parts`` may tell more in :meth:`status`, each by its name.
+        """Put an agent together; nothing runs yet.
 
         Args:
             duty: what to serve.
@@ -111,28 +83,21 @@ class Agent:
             wall: epoch seconds, for expiry.
             clock: monotonic seconds.
         """
-        self._duty = duty
-        self._engines = engines
+        trust = Trust(duty.root, duty.environment, snapshots)
+        super().__init__(duty, engines, trust, clock)
         self._registry = registry
         self._store = store
         self._snapshots = snapshots
         self._backend_of = cache(backend_of or (_examined if isinstance(engines, Channels) else select.backend))
-        self._trust = Trust(duty.root, duty.environment, snapshots)
         self._secrets = Secrets(self._trust, duty.identity) if duty.identity is not None else None
         self._wall = wall
-        self._clock = clock
-        self._states: dict[str, State] = {name: State() for name in duty.engines}
-        self.candidates = Candidates(engines, clock)
-        self._pulled: dict[str, Pulled] = {}
         self._vouching = Vouching()
         self._watches: dict[str, Watch] = {}
         self._wake: queue.SimpleQueue[Order | None] = queue.SimpleQueue()
         self._stop = threading.Event()
-        self._draining = False
         self._settled = threading.Event()
         self._thread = threading.Thread(target=self._run, name="trtops-agent", daemon=True)
         self.swaps: Counter[tuple[str, str]] = Counter()
-        self.parts: dict[str, Callable[[], Any]] = {}
 
     def __repr__(self) -> str:
         """Show what runs."""
@@ -149,10 +114,6 @@ class Agent:
         """Wait until every engine was looked at once. False: the time is over."""
         return self._settled.wait(timeout)
 
-    def drain(self) -> None:
-        """Say from now on that no new traffic should come."""
-        self._draining = True
-
     def close(self) -> None:
         """Stop watching and loading; what is loaded keeps serving. Waits for a load that is under way."""
         self._stop.set()
@@ -161,82 +122,7 @@ class Agent:
         if self._thread.is_alive():
             self._thread.join()
 
-    def settings(self, name: str) -> dict[str, Any] | None:
-        """The runtime config of an engine as it runs, secrets opened: for the service that this agent lives in.
-
-        Plain data, each reference a ``SecretStr`` (docs/examples/embedded_service.py). None: nothing runs, no identity.
-        """
-        pulled = self._pulled.get(name)
-        return pulled.settings if pulled is not None else None
-
-    # What front ends ask (trtops.serve.routes.Health and Control).
-
-    def not_ready(self) -> str | None:
-        """Why no traffic should come now; None if every engine serves."""
-        if self._draining:
-            return "draining: this server is about to stop"
-        for name, (level, reason) in self._levels().items():
-            if level == "starting":
-                return f"engine '{name}' does not serve yet: {reason or 'loading'}"
-        return None
-
-    def absent(self, name: str) -> str | None:
-        """Why an engine of this server does not serve; None: it is none of its engines."""
-        state = self._states.get(name)
-        if state is None:
-            return None
-        if state.stopped:
-            return "it was unloaded"
-        return health(state, self._clock(), self._duty.grace)[1] or "it is being loaded"
-
-    def absences(self) -> dict[str, str]:
-        """Engines of this server that do not serve, each with the reason."""
-        waiting = [name for name, state in tuple(self._states.items()) if state.running is None]
-        return {name: why for name in waiting if (why := self.absent(name)) is not None}
-
-    def _levels(self) -> Mapping[str, tuple[str, str | None]]:
-        now = self._clock()
-        levels = {name: health(state, now, self._duty.grace) for name, state in tuple(self._states.items())}
-        ailing = self._engines.ailing() if isinstance(self._engines, Channels) else {}
-        ill = {name: why for (name, channel), why in ailing.items() if channel == STABLE and name in levels}
-        return levels | {name: ("starting", why) for name, why in ill.items()}
-
-    def status(self) -> dict[str, Any]:
-        """The state in detail, as a JSON object. Holds no value of any config."""
-        levels = self._levels()
-        worst = next(
-            (level for level in ("starting", "degraded") if any(level == found for found, _ in levels.values())),
-            "ready",
-        )
-        return {
-            "status": "draining" if self._draining else worst,
-            "environment": self._duty.environment,
-            "channel": self._duty.channel,
-            "trust": self._trust.described(),
-            "engines": {name: self._describe(name, *level) for name, level in levels.items()},
-        } | {part: tell() for part, tell in self.parts.items()}
-
-    def _describe(self, name: str, level: str, reason: str | None) -> dict[str, Any]:
-        state, pulled = self._states[name], self._pulled.get(name)
-        described: dict[str, Any] = {"status": level, "reason": reason}
-        if state.running is not None and pulled is not None:
-            described |= {"generation": state.running.generation} | pulled.described()
-            described |= {
-                "engine_release": str(state.running.engine_release),
-                "config_release": str(state.running.config_release),
-            }
-        candidate = self.candidates.describe(name)
-        return described if candidate is None else described | {"candidate": candidate}
-
-    def channels(self) -> tuple[tuple[str, str, str, str], ...]:
-        """Engine, channel, engine release and config release of all that runs."""
-        found = []
-        for name, state in tuple(self._states.items()):
-            if state.running is not None:
-                found.append((name, STABLE, str(state.running.engine_release), str(state.running.config_release)))
-            if (arm := self.candidates.running(name)) is not None:
-                found.append((name, arm.channel, str(arm.engine_release), str(arm.config_release)))
-        return tuple(found)
+    # What operators ask (trtops.serve.routes.Control).
 
     def load(self, name: str) -> None:
         """Serve an engine, or look again for a new release of it, without waiting for a retry.

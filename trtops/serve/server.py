@@ -25,7 +25,7 @@ from trtops.executor.executor import Executor
 from trtops.executor.remote import RemoteEngines
 from trtops.executor.supervisor import Supervisor
 from trtops.executor.unit import Pace
-from trtops.serve.agent import Agent, Duty
+from trtops.serve.agent import Agent
 from trtops.serve.backstage import Begin, check_unused, listening
 from trtops.serve.controls import Settings
 from trtops.serve.exchange import Limits
@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from trtops.executor.nursery import Nursery
     from trtops.executor.port import Engines, Loader
     from trtops.registry.port import Registry
+    from trtops.serve.duty import Duty
     from trtops.serve.inference import Runs
     from trtops.serve.pull import Artifacts
 

@@ -82,7 +82,7 @@ def serve(workspace: Workspace, names: Sequence[str], listen: Listen, accepts: S
             ports are the same.
         Unavailable: a port is in use, or the registry is away and nothing is kept from before.
     """
-    from trtops.serve.agent import Duty
+    from trtops.serve.duty import Duty
     from trtops.serve.server import ServeSettings, run
     from trtops.workflow.secrets import identity_of
 

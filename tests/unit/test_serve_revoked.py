@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 import pyrage
 import pytest
@@ -10,15 +11,18 @@ from pydantic import SecretStr
 
 from tests.support.attacked import CLS, Scene, generation, reason
 from tests.support.releases import NOW, runtime
+from tests.support.serving import FakeEngines
 from tests.support.waiting import until
 from trtops.registry.memory import MemoryRegistry
 from trtops.release import layout
 from trtops.release.keys import Signer
 from trtops.release.lineage import with_key, without_key
-from trtops.release.publish import refresh
+from trtops.release.publish import publish, refresh
 from trtops.release.sealing import Identity, publish_secret, seal
+from trtops.spec.engine import RolloutPlan
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
     from trtops.release.root import Role
@@ -140,3 +144,82 @@ def test_a_secret_of_a_revoked_key_is_sealed_again_which_no_release_does(scene: 
         assert NAME in reason(agent)
         sealed(2)
         until(lambda: _level(agent) == "ready")
+
+
+class _Channels(FakeEngines):
+    """A supervisor's engines: what is loaded in a channel beside the stable one is kept apart."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.beside: dict[tuple[str, str], dict[str, Any]] = {}
+
+    def load(self, name: str, *, channel: str = "stable", **more: Any) -> None:
+        if channel == "stable":
+            super().load(name, **more)
+        else:
+            self.beside[name, channel] = more
+
+    def unload(self, name: str, channel: str | None = None) -> None:
+        self.beside.pop((name, channel or ""), None)
+        if channel is None:
+            super().unload(name)
+
+    def share(self, name: str, weights: Mapping[str, int], shadows: Mapping[str, int] | None = None) -> None:
+        """Nobody asks."""
+
+    def promote(self, name: str, channel: str) -> None:
+        super().load(name, **self.beside.pop((name, channel)))
+
+    def ailing(self) -> dict[tuple[str, str], str]:
+        return {}
+
+
+def _begin(scene: Scene) -> None:
+    """The candidate of a rollout, released beside what runs; signed anew if it is there."""
+    plan = RolloutPlan.model_validate({"steps": [{"weight": 5}, {"pause": "60s"}]})
+    made = replace(scene.bundle("two", config=runtime(of="two")), rollout=plan)
+    publish(scene.registry, scene.keys, CLS, made, now=int(scene.now), has_artifact=scene.store.has)
+    scene.refresh()
+
+
+def _candidate(agent: Agent) -> dict[str, Any]:
+    return dict(agent.status()["engines"]["cls"].get("candidate", {}))
+
+
+@pytest.mark.parametrize("role", ["release", "channel"])
+def test_a_candidate_serves_on_and_health_says_whose_key_was_revoked(scene: Scene, role: Role) -> None:
+    scene.engines = engines = _Channels()
+    given = scene.root
+    with scene.agent(root=given) as agent:
+        _begin(scene)
+        until(lambda: _candidate(agent).get("status") == "ready")
+        stolen = _revoke(scene, role)
+        until(lambda: _candidate(agent).get("status") == "degraded")
+        said = _candidate(agent)["reason"]
+        assert f"signed by key {stolen.key_id[:12]}, which was revoked (root version 2)" in said
+        assert "it serves on: release it again" in said
+        assert list(engines.beside) == [("cls", "canary")]
+        _begin(scene)
+        if role == "channel":  # nothing of the rollout counts any more: it is the channel's first release, at once
+            until(lambda: (_candidate(agent), generation(agent), _level(agent)) == ({}, 1, "ready"))
+        else:
+            until(lambda: _candidate(agent).get("status") == "ready")
+            assert _candidate(agent)["reason"] is None
+
+
+def test_a_step_of_a_rollout_by_the_next_channel_key_leaves_no_doubt_of_its_candidate(scene: Scene) -> None:
+    """The candidate was loaded by a pointer that the old key signed; the pointer of today names it, too."""
+    scene.engines = _Channels()
+    old, new, given = scene.signers["channel"], Signer.generate(), scene.root
+    with scene.agent(root=given) as agent:
+        _begin(scene)
+        until(lambda: _candidate(agent).get("status") == "ready")
+        scene.follow(with_key(scene.root, "channel", new.public))
+        scene.signers["channel"] = new
+        refresh(scene.registry, scene.keys, CLS, now=int(scene.now), lifetime=None)
+        scene.refresh()
+        until(lambda: generation(agent) == 3)
+        scene.follow(without_key(scene.root, old.key_id))
+        scene.refresh()
+        until(lambda: agent.status()["trust"]["root"] == 3)
+        assert (_level(agent), _candidate(agent)["status"]) == ("ready", "ready")

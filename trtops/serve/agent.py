@@ -255,6 +255,9 @@ class Agent(Telling):
         if doubt != state.doubt:
             log.warning("engine %s: %s", name, doubt or "trusted keys vouch for what runs again")
             self._states[name] = replace(state, doubt=doubt)
+        self.candidates.vouch(
+            name, lambda one: self._vouching.ask(f"{name} beside", one, self._trust.root, self._registry.read)
+        )
 
     def _documents(self, name: str, new: dict[str, bytes]) -> None:
         """What vouches for what runs from now on, here and for the next start."""
@@ -284,6 +287,15 @@ class Agent(Telling):
         ended = self.candidates.follow(name, trusted.binding, self._states[name].releases, pulled)
         if ended is not None:
             self.swaps[name, f"candidate-{ended}"] += 1
+
+        pointer = layout.pointer(trusted.channel)
+
+        def again(one: Pulled) -> Pulled:
+            one = reopened(one, self._registry.read, self._secrets) or one
+            same = one.documents[pointer] == body
+            return one if same else replace(one, documents={**one.documents, pointer: body})
+
+        self.candidates.renew(name, again)
 
     def _observe(self, name: str) -> tuple[TrustedChannel | None, bytes | None, Observed]:
         channel = self._channel(name)

@@ -42,11 +42,13 @@ class Beside:
         running: the arm that is loaded, with the shares that it has now; None: none.
         generation: of the pointer that it was loaded by.
         failure: the last that could not be loaded.
+        doubt: why trusted keys vouch no more for what runs, in words; None: they do. It serves on, as a stable one.
     """
 
     running: Arm | None = None
     generation: int = 0
     failure: Misfortune | None = None
+    doubt: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -159,6 +159,27 @@ class Candidates:
         self._pulled.pop(name, None)
         log.info("engine %s: channel %s serves no more", name, arm.channel)
 
+    def renew(self, name: str, again: Callable[[Pulled], Pulled]) -> None:
+        """Take what vouches for the candidate of an engine now, and its secrets, in the place of what was pulled."""
+        if (pulled := self._pulled.get(name)) is not None:
+            self._pulled[name] = again(pulled)
+
+    def vouch(self, name: str, ask: Callable[[Pulled], tuple[Pulled, str | None]]) -> None:
+        """Hold the candidate of an engine against the keys that are trusted now.
+
+        Args:
+            name: of the engine.
+            ask: gives what runs, with the documents that vouch for it, and why trusted keys do not; None: they do.
+        """
+        pulled = self._pulled.get(name)
+        if pulled is None:
+            return
+        self._pulled[name], doubt = ask(pulled)
+        state = self._states[name]
+        if doubt != state.doubt:
+            log.warning("engine %s: its candidate: %s", name, doubt or "trusted keys vouch for it again")
+            self._states[name] = replace(state, doubt=doubt)
+
     def forget(self, name: str) -> None:
         """The engine was taken out of all channels."""
         self._states.pop(name, None)
@@ -184,8 +205,8 @@ class Candidates:
         arm, pulled = state.running, self._pulled.get(name)
         ill = self._engines.ailing().get((name, arm.channel)) if self._engines is not None else None
         described: dict[str, Any] = {
-            "status": "failed" if ill else "ready",
-            "reason": ill,
+            "status": "failed" if ill else "degraded" if state.doubt else "ready",
+            "reason": ill or state.doubt,
             "channel": arm.channel,
             "generation": state.generation,
             "weight": arm.weight,

@@ -67,6 +67,11 @@ def test_a_stolen_key_is_revoked_and_the_same_is_released_again(trusted: Reposit
     trusted.call("trust", "revoke", stolen[:12], "--yes").says(0, "root version 3", "trtops release ENGINE")
     trusted.call("verify-release", "tiny").says(2, "FAILS", f"signed by key {stolen[:12]}, which was revoked")
     trusted.call("trust", "show").says(0, "revoked", stolen[:12])
+    if role == "channel":
+        told = trusted.call("history", "tiny").says(2, f"{stolen[:12]} (revoked)", "which was revoked", "trust show")
+        assert told.out.splitlines()[1].split()[0] == "1"
+        (marked,) = json.loads(trusted.call("history", "tiny", "--json").says(2).out)["revoked"]
+        assert marked["generation"] == 1
     trusted.call("ship", "tiny").says(0, "signed and published")
     done = trusted.call("verify-release", "tiny").says(0)
     assert "FAILS" not in done.out

@@ -14,6 +14,7 @@ from trtops.release.documents import Binding, Channel
 from trtops.release.envelope import cosign, read_unverified, sign
 from trtops.release.fetch import fetch, fetch_proofs
 from trtops.release.head import head_of
+from trtops.release.history import traced
 from trtops.release.impact import hanging
 from trtops.release.keys import KeyRing, Signer
 from trtops.release.lineage import with_key, without_key
@@ -170,6 +171,64 @@ def test_a_history_that_trusted_keys_vouch_for_is_kept_whoever_signed_its_links(
     assert scene.unreferenced(revoked=True) == (set(), ())
     scene.registry.put(POINTER, None)  # nor is it, once the pointer is lost
     assert scene.unreferenced(revoked=True)[0] == set()
+
+
+def _traced(scene: Scene) -> tuple[list[tuple[int, bool]], list[str]]:
+    """Generations and whether a revoked key signed them; what is wrong, in words."""
+    found = traced(scene.registry, scene.root, CHANNEL)
+    generations = [(link.binding.generation, link.revoked is not None) for link in found.links]
+    return generations, [problem.what for problem in found.problems]
+
+
+def test_a_history_is_told_down_to_the_first_with_what_a_revoked_key_signed_marked() -> None:
+    scene = Scene()
+    scene.release("engine 1")
+    first = scene.rotated("channel")
+    scene.release("engine 2")
+    scene.release("engine 3")
+    assert _traced(scene) == ([(3, False), (2, False), (1, False)], [])
+    scene.root = without_key(scene.root, first.key_id)
+    assert _traced(scene) == ([(3, False), (2, False), (1, True)], []), "the newest vouches for its chain"
+    second = scene.rotated("channel")
+    scene.root = without_key(scene.root, second.key_id)
+    generations, (problem,) = _traced(scene)
+    assert generations == [(3, True), (2, True), (1, True)]
+    assert f"signed by key {second.key_id[:12]}, which was revoked" in problem
+    scene.release("engine 3")  # nothing counts: the chain starts anew
+    assert _traced(scene) == ([(1, False)], [])
+
+
+@pytest.mark.parametrize("previous", [None, digest("never was")])
+def test_fast_forward_a_history_shows_the_thief_s_pointer_and_what_still_counts(previous: Any) -> None:
+    scene = Scene()
+    scene.release("engine 1")
+    scene.rotated("channel")
+    scene.release("engine 2")
+    body = scene.registry.read(POINTER)
+    assert body is not None
+    thief = scene.rotated("channel")
+    far = read_unverified(body, Binding).value.model_copy(update={"generation": 10**9, "previous": previous})
+    scene.registry.put(POINTER, sign(far, [thief]))
+    scene.root = without_key(scene.root, thief.key_id)
+    generations, (_, gap) = _traced(scene)
+    assert generations == [(10**9, True), (1, False)]
+    assert f"the history of {CHANNEL}" in gap
+
+
+def test_mix_and_match_a_pointer_of_another_channel_is_no_history_of_this_one() -> None:
+    scene = Scene()
+    scene.release("engine 1")
+    other = Channel(engine="det", environment="dev")
+    scene.release("engine 2", other)
+    scene.rotated("channel")
+    theirs = scene.registry.read(layout.pointer(other))
+    assert theirs is not None
+    scene.registry.put(POINTER, theirs)
+    key = read_unverified(theirs, Binding).value.actor
+    scene.root = without_key(scene.root, key)
+    generations, (_, misplaced) = _traced(scene)
+    assert generations == []
+    assert "this binding is of" in misplaced
 
 
 def test_a_forged_pointer_stops_the_look_as_ever() -> None:

@@ -170,6 +170,10 @@ def test_json_carries_decisions_and_digests() -> None:
     assert json.loads(jsonout.benchmark(records.benchmark()))["rows"][2]["batch"] == 32
     listed = json.loads(jsonout.bindings(records.bindings()))["bindings"]
     assert [binding["generation"] for binding in listed] == [1, 2]
+    first, second = records.bindings()
+    told = json.loads(jsonout.history([second, first], {second.digest(): "stolen"}))
+    assert [binding["generation"] for binding in told["bindings"]] == [2, 1]
+    assert told["revoked"] == [{"digest": str(second.digest()), "generation": 2, "reason": "stolen"}]
 
 
 def test_json_of_numbers_that_are_not_finite_is_still_json() -> None:

@@ -172,6 +172,9 @@ def test_status_marks_what_has_expired() -> None:
 def test_history_begins_with_the_newest() -> None:
     lines = text.history(records.bindings()).splitlines()
     assert [line.split()[0] for line in lines] == ["gen", "2", "1"]
+    first, second = records.bindings()
+    lines = text.history([first, second], revoked={second.digest()}).splitlines()
+    assert [line.endswith(f"{second.actor[:12]} (revoked)") for line in lines] == [False, True, False]
 
 
 @pytest.mark.parametrize(

@@ -190,15 +190,18 @@ def verify_release(
 def history(engine: EngineArgument, environment: EnvironmentOption = None, json: JsonOption = False) -> int:
     """Show every move of a channel.
 
-    Newest first; the chain of signatures is verified.
+    Newest first; the chain of signatures is verified. 2 where the newest is signed by a key that was revoked since:
+    it is shown, and does not count.
     """
     from trtops.report import jsonout, text
     from trtops.workflow.release import history as run
 
     with workspace({"environment": environment}, quiet=True) as here:
         found = run(here, Path(engine).name)
-    say(jsonout.bindings(found) if json else text.history(found, style()))
-    return 0
+    listed = tuple(link.binding for link in found.links)
+    revoked = {link.binding.digest(): link.revoked.what for link in found.links if link.revoked is not None}
+    say(jsonout.history(listed, revoked) if json else text.history(listed, style(), revoked=revoked))
+    return max((complain(problem) for problem in found.problems), default=0)
 
 
 @guarded

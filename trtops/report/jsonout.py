@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any
 from trtops.errors import BuildFailed, InputError, Location
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from trtops.accuracy.values import AccuracyReport
     from trtops.bench.results import Benchmark
+    from trtops.digest import Digest
     from trtops.errors import TrtopsError
     from trtops.evidence import Evidence
     from trtops.policy.verdict import Verdict
@@ -156,10 +157,20 @@ def trust(root: Root, held: Iterable[str], published: int | None) -> str:
 
 
 def bindings(values: Sequence[Binding], running: Sequence[Pairing] | None = None) -> str:
-    """Channel pointers: of ``status`` and of ``history``, in the order that they come in; what services run of them."""
+    """Channel pointers, in the order that they come in; what services run of them."""
     body: dict[str, Any] = {"bindings": [value.model_dump(mode="json") for value in values]}
     if running is not None:
         body["services"] = [_pairing(one) for one in running]
+    return _document("Bindings", body)
+
+
+def history(values: Sequence[Binding], revoked: Mapping[Digest, str]) -> str:
+    """Moves of a channel, in the order that they come in; digests of those that a revoked key signed, with why."""
+    body: dict[str, Any] = {"bindings": [value.model_dump(mode="json") for value in values]}
+    named = {value.digest(): value.generation for value in values}
+    body["revoked"] = [
+        {"digest": str(digest), "generation": named[digest], "reason": why} for digest, why in revoked.items()
+    ]
     return _document("Bindings", body)
 
 

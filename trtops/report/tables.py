@@ -8,10 +8,11 @@ from trtops.report.numbers import instant, latency_interval, rate_interval, shar
 from trtops.report.rows import Outcome, Table
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Container, Sequence
 
     from trtops.accuracy.values import AccuracyReport
     from trtops.bench.results import Benchmark
+    from trtops.digest import Digest
     from trtops.release.documents import Binding
     from trtops.report.rows import StageRow
 
@@ -129,8 +130,10 @@ def _expiry(binding: Binding, *, expired: bool) -> str:
     return f"{instant(binding.expires)} (expired)" if expired else instant(binding.expires)
 
 
-def history_table(bindings: Sequence[Binding]) -> Table:
-    """Every move of one channel, the newest first."""
+def history_table(bindings: Sequence[Binding], revoked: Container[Digest] = ()) -> Table:
+    """Every move of one channel, the newest first; those that a revoked key signed are marked."""
+    ordered = sorted(bindings, key=lambda binding: binding.generation, reverse=True)
+    marked = [binding.digest() in revoked for binding in ordered]
     body = tuple(
         (
             str(binding.generation),
@@ -139,8 +142,9 @@ def history_table(bindings: Sequence[Binding]) -> Table:
             weights(binding),
             binding.reason,
             instant(binding.created),
-            binding.actor[:_KEY_DIGITS],
+            binding.actor[:_KEY_DIGITS] + (" (revoked)" if doubtful else ""),
         )
-        for binding in sorted(bindings, key=lambda binding: binding.generation, reverse=True)
+        for binding, doubtful in zip(ordered, marked, strict=True)
     )
-    return Table(("gen", "release", "config", "weights", "reason", "when", "who"), body, frozenset({0}))
+    tones: tuple[Outcome, ...] = tuple("failed" if doubtful else "done" for doubtful in marked) if any(marked) else ()
+    return Table(("gen", "release", "config", "weights", "reason", "when", "who"), body, frozenset({0}), tones)

@@ -13,13 +13,14 @@ from trtops.report.labels import label, rank
 from trtops.report.numbers import instant, size
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Container, Iterable, Mapping, Sequence
     from typing import TextIO
 
     from rich.table import Table as RichTable
 
     from trtops.accuracy.values import AccuracyReport
     from trtops.bench.results import Benchmark
+    from trtops.digest import Digest
     from trtops.errors import Problem, TrtopsError
     from trtops.evidence import Evidence
     from trtops.policy.verdict import Finding, Verdict
@@ -247,11 +248,11 @@ def status(bindings: Sequence[Binding], style: Style = PLAIN, *, now: int) -> st
     return table(tables.status_table(bindings, now=now), style)
 
 
-def history(bindings: Sequence[Binding], style: Style = PLAIN) -> str:
-    """Every move of one channel, the newest first."""
+def history(bindings: Sequence[Binding], style: Style = PLAIN, *, revoked: Container[Digest] = ()) -> str:
+    """Every move of one channel, the newest first. ``revoked``: digests of those that a revoked key signed."""
     if not bindings:
         return "nothing is released yet\n"
-    return table(tables.history_table(bindings), style)
+    return table(tables.history_table(bindings, revoked), style)
 
 
 def table(value: Table, style: Style = PLAIN) -> str:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from trtops.release.assemble import Candidate
     from trtops.release.documents import Binding, Channel, ChannelSnapshot, ConfigRelease, EngineRelease
     from trtops.release.fetch import Status
+    from trtops.release.history import Traced
     from trtops.release.publish import Published
     from trtops.release.rollback import RolledBack
     from trtops.spec.engine import RolloutPlan, RuntimeConfig
@@ -323,19 +324,19 @@ def status(workspace: Workspace, engine: str | None = None) -> tuple[Status, ...
     return tuple(of(registry, workspace.keys.root(), channel, workspace.now()) for channel in found)
 
 
-def history(workspace: Workspace, engine: str) -> tuple[Binding, ...]:
-    """Every move of an engine's stable channel, newest first, its chain verified.
+def history(workspace: Workspace, engine: str) -> Traced:
+    """Every move of an engine's stable channel, newest first, its chain verified; told also where its key was revoked.
 
     Raises:
         InputError: nothing of this name was ever released.
-        TrustError: the chain has a gap or a forged link.
+        TrustError: the pointer is forged, or the chain has a gap or a forged link.
     """
-    from trtops.release.fetch import history as of
+    from trtops.release.history import traced
 
     registry = workspace.registry()
-    found = of(registry, workspace.keys.root(), channel_of(workspace, engine))
-    if not found:
-        raise nothing_released(workspace, registry, engine)
+    found = traced(registry, workspace.keys.root(), channel_of(workspace, engine))
+    if not found.links:
+        raise found.problems[0] if found.problems else nothing_released(workspace, registry, engine)
     return found
 
 

@@ -64,6 +64,42 @@ def test_what_is_pointed_to_meanwhile_comes_back(
     repo.call("verify-release", "tiny").says(0, "2 generations")
 
 
+def test_a_second_run_of_the_home_waits_and_says_for_whom(
+    littered: tuple[Repository, list[Path]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both would write the file that holds what was taken."""
+    from trtops.errors import Unavailable
+    from trtops.registry.file import FileRegistry
+    from trtops.settings import resolve
+    from trtops.workflow.prune import prune
+    from trtops.workflow.workspace import Workspace
+
+    repo, left = littered
+    remove, refusals = FileRegistry.remove, list[Unavailable]()
+    home = {"home": str(repo.home)}
+
+    def second(self: FileRegistry, name: str, expected: bytes) -> bool:
+        with pytest.raises(Unavailable) as refused:
+            prune(Workspace(resolve(repo.root, home)), after_hours=0, remove=True, patience=0.0)
+        refusals.append(refused.value)
+        return remove(self, name, expected)
+
+    monkeypatch.setattr(FileRegistry, "remove", second)
+    repo.call("registry", "prune", "--yes", "--after", "0").says(0, "removed")
+    assert len(refusals) == len(left)
+    assert refusals[0].what == "another trtops registry prune of local is at work in this home"
+    assert "fuser" in str(refusals[0])
+    monkeypatch.setattr(FileRegistry, "remove", remove)
+    assert prune(Workspace(resolve(repo.root, home)), after_hours=0, remove=True, patience=0.0).found == ()
+
+
+def test_where_no_lock_can_be_had_nothing_is_looked_at(littered: tuple[Repository, list[Path]]) -> None:
+    repo, left = littered
+    (repo.home / "prune").write_text("in the way")
+    repo.call("registry", "prune", "--yes", "--after", "0").says(2, "cannot lock this home's prune")
+    assert all(path.exists() for path in left)
+
+
 def _come_back(repo: Repository, left: list[Path], monkeypatch: pytest.MonkeyPatch) -> Path:
     """The publisher comes back while its documents are removed. Gives the file that holds them meanwhile."""
     from trtops.registry.file import FileRegistry

@@ -3,20 +3,22 @@
 A publisher writes its documents before the pointer: for a while nothing leads to them, and nothing in a registry says
 since when. So a look is remembered in ``TRTOPS_HOME``, and only what was unreferenced in a look long enough ago is
 removed. What a channel that moves meanwhile leads to is put back. All of it lies in ``TRTOPS_HOME`` from before the
-first is removed, so that the next run puts back what one that was cut off could not.
+first is removed, so that the next run puts back what one that was cut off could not. Two runs of one home would take
+each other's for left behind, and write over what the other one needs: one waits for the other.
 """
 
 from __future__ import annotations
 
 import base64
 import json
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from trtops.errors import Conflict, StorageError, TrtopsError, TrustError
+from trtops.errors import Conflict, StorageError, TrtopsError, TrustError, Unavailable
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
     from pathlib import Path
 
     from trtops.workflow.workspace import Workspace
@@ -55,7 +57,9 @@ class Pruned:
     distrusted: tuple[TrustError, ...] = ()
 
 
-def prune(workspace: Workspace, *, after_hours: float, remove: bool, revoked: bool = False) -> Pruned:
+def prune(
+    workspace: Workspace, *, after_hours: float, remove: bool, revoked: bool = False, patience: float = 60.0
+) -> Pruned:
     """Look at the environment's registry, and remove what has been unreferenced for long enough.
 
     Args:
@@ -63,13 +67,41 @@ def prune(workspace: Workspace, *, after_hours: float, remove: bool, revoked: bo
         after_hours: how long a document has to have been unreferenced.
         remove: False: only look, and remember it.
         revoked: what only documents of revoked keys lead to counts as unreferenced, too.
+        patience: seconds to wait for another run of this home and environment.
 
     Raises:
         StorageError: the look cannot be remembered, or a document not be removed; or one that is needed not be put
             back: then it lies in ``TRTOPS_HOME``, and the next run tries again.
         TrustError: a pointer or a history does not hold; nothing is removed.
-        Unavailable: the registry is away.
+        Unavailable: the registry is away, or the other run takes longer.
     """
+    with _alone(workspace, patience):
+        return _pruned(workspace, after_hours=after_hours, remove=remove, revoked=revoked)
+
+
+@contextmanager
+def _alone(workspace: Workspace, patience: float) -> Iterator[None]:
+    from filelock import FileLock, Timeout
+
+    path = _path(workspace).with_suffix(".lock")
+    lock = FileLock(path, timeout=patience)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        lock.acquire()
+    except Timeout:
+        what = f"another trtops registry prune of {workspace.environment} is at work in this home"
+        fix = f"wait for it; `fuser {path}` tells its process, if it hangs"
+        raise Unavailable(what, where=str(path), fix=fix) from None
+    except OSError as error:
+        what = f"cannot lock this home's prune: {error.strerror or error}"
+        raise StorageError(what, where=str(path), fix="free space or give this user the right to write there") from None
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def _pruned(workspace: Workspace, *, after_hours: float, remove: bool, revoked: bool) -> Pruned:
     from trtops.release.prune import unreferenced
 
     registry, root, now = workspace.registry(), workspace.keys.root(), workspace.now()

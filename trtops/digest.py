@@ -11,9 +11,9 @@ import hashlib
 import json
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, SerializerFunctionWrapHandler, model_serializer
 from pydantic_core import core_schema
 
 if TYPE_CHECKING:
@@ -155,3 +155,23 @@ class Value(BaseModel):
     def digest(self) -> Digest:
         """Digest of the canonical bytes."""
         return Digest.of_bytes(self.canonical_bytes())
+
+
+class Grown(Value):
+    """Base of a value that got fields after documents of it were released, which ``later`` names.
+
+    They are left out where they say nothing new: the digests of those documents hold for ever, and who knows no such
+    field reads them.
+    """
+
+    later: ClassVar[tuple[str, ...]] = ()
+
+    # With no annotation pydantic's JSON Schema stays that of the fields.
+    @model_serializer(mode="wrap")
+    def _as_before(self, handler: SerializerFunctionWrapHandler):  # type: ignore[no-untyped-def] # noqa: ANN202
+        fields: dict[str, Any] = handler(self)
+        known = type(self).model_fields
+        for name in self.later:
+            if getattr(self, name) == known[name].get_default(call_default_factory=True):
+                fields.pop(name, None)
+        return fields

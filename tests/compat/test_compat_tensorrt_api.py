@@ -19,6 +19,8 @@ from typing import Any
 
 import pytest
 
+from trtops.spec.bindings import format_types
+
 pytestmark = [pytest.mark.network, pytest.mark.service]
 
 BACKEND = Path(__file__).parents[2] / "trtops" / "backend"
@@ -116,16 +118,21 @@ def _stand_ins(major: int, folder: Path) -> Path:
     return folder
 
 
-def _read(release: str, folder: Path, *sources: Path) -> dict[str, Any]:
+def _environment(release: str, folder: Path) -> dict[str, str]:
+    """Of a process that can import the release's bindings."""
     wanted = RELEASES[release]
     if sys.version_info[:2] > wanted.newest:
         pytest.skip(f"{wanted.wheel} has no wheel for CPython {sys.version_info.major}.{sys.version_info.minor}")
     path = [str(_unpacked(requirement)) for requirement in (wanted.wheel, *CUDA)]
-    environment = {
+    return {
         **os.environ,
         "PYTHONPATH": os.pathsep.join(path),
         "LD_LIBRARY_PATH": str(_stand_ins(wanted.major, folder)),
     }
+
+
+def _read(release: str, folder: Path, *sources: Path) -> dict[str, Any]:
+    environment = _environment(release, folder)
     arguments = ["tensorrt_bindings", "cuda.bindings.runtime", *map(str, sources)]
     return _run(arguments, environment)
 
@@ -163,6 +170,23 @@ def test_release_has_every_name_that_the_adapter_uses(release: str, tmp_path: Pa
         "ParserError.desc",
         "cuda.bindings.runtime.cudaMemcpyAsync",
     } <= set(found["required"])
+
+
+# How the bindings' docstrings call our element types.
+TYPES = {"FP32": "float32", "FP16": "float16", "BF16": "bfloat16", "INT8": "int8", "INT64": "int64"}
+
+
+@pytest.mark.parametrize("release", RELEASES)
+def test_memory_formats_have_the_types_that_the_release_says(release: str, tmp_path: Path) -> None:
+    command = [sys.executable, "-c", "import tensorrt_bindings as trt; print(trt.TensorFormat.__doc__)"]
+    environment = _environment(release, tmp_path)
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=100, env=environment)
+    ours = format_types("tensorrt", release)
+    assert ours is not None
+    for name in ("hwc", "hwc8"):
+        said = re.search(rf"\b{name.upper()} :(.*?)only available", done.stdout, re.DOTALL)
+        assert said, done.stdout
+        assert {TYPES[word] for word in re.findall(r"[A-Z]+\d+", said[1])} == set(ours[name])
 
 
 def test_names_that_are_looked_up_exist_in_some_release(tmp_path: Path) -> None:

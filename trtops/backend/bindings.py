@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from trtops.errors import InputError
+from trtops.errors import BuildFailed, InputError
+from trtops.spec.bindings import format_problem, unknown_binding
 from trtops.tensor import TensorInfo
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from trtops.backend.port import Arrays
+    from trtops.spec.bindings import Binding
     from trtops.spec.engine import Profile, ShapeRange
-    from trtops.tensor import Dim, Shape
+    from trtops.tensor import Dim, MemoryFormat, Shape
 
 # onnx.TensorProto.DataType -> our name of the element type (https://onnx.ai/onnx/api/classes.html#tensorproto).
 _ONNX_TYPES: Mapping[int, str] = {
@@ -62,6 +64,49 @@ def _binding(value: Any) -> TensorInfo:  # noqa: ANN401 - onnx is untyped
 
 def _dim(dim: Any) -> Dim:  # noqa: ANN401 - onnx is untyped
     return int(dim.dim_value) if dim.HasField("dim_value") and dim.dim_value >= 0 else str(dim.dim_param)
+
+
+def with_formats(
+    sides: tuple[tuple[TensorInfo, ...], tuple[TensorInfo, ...]],
+    bindings: Mapping[str, Binding],
+    backend: str,
+    version: str,
+) -> tuple[tuple[TensorInfo, ...], tuple[TensorInfo, ...]]:
+    """Inputs and outputs of an engine that is to be built, with the formats of the spec.
+
+    Args:
+        sides: inputs and outputs as the builder has them.
+        bindings: of the spec.
+        backend: that builds.
+        version: of its library.
+
+    Raises:
+        BuildFailed: there is no such tensor, or the library has no such format for it; names the tensor.
+    """
+    tensors = {info.name: info for side in sides for info in side}
+    for name, binding in bindings.items():
+        where = f"bindings.{name}"
+        if name not in tensors:
+            what, fix = unknown_binding(name, tensors.values())
+            raise BuildFailed(what, where=where, fix=fix)
+        if problem := format_problem(tensors[name], binding.format, backend, version):
+            raise BuildFailed(problem[0], where=f"{where}.format", fix=problem[1])
+    inputs, outputs = (_formatted(side, {name: one.format for name, one in bindings.items()}) for side in sides)
+    return inputs, outputs
+
+
+def as_loaded(bindings: Iterable[TensorInfo], recorded: Iterable[TensorInfo]) -> tuple[TensorInfo, ...]:
+    """Bindings that a library tells, which knows no formats, with those that the sidecar records."""
+    return _formatted(bindings, {info.name: info.format for info in recorded})
+
+
+def _formatted(infos: Iterable[TensorInfo], formats: Mapping[str, MemoryFormat]) -> tuple[TensorInfo, ...]:
+    return tuple(
+        info
+        if (wanted := formats.get(info.name, info.format)) == info.format
+        else info.model_copy(update={"format": wanted})
+        for info in infos
+    )
 
 
 def check_inputs(

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import Field, ValidationError
 
-from trtops.backend.bindings import carrier, check_inputs
+from trtops.backend.bindings import carrier, check_inputs, with_formats
 from trtops.backend.port import BackendStatus, BuildResult, Progress
 from trtops.device import Device
 from trtops.digest import Digest, Value
@@ -169,7 +169,8 @@ class FakeBackend:
         Raises:
             BuildFailed: it was told to, or the model cannot be read.
         """
-        inputs, outputs = _model_bindings(request.model)
+        sides = _model_bindings(request.model)
+        inputs, outputs = with_formats(sides, request.bindings, self.name, self.options.version)
         body = _Artifact(inputs=inputs, outputs=outputs, precision=request.precision.mode).canonical_bytes()
         for step in range(10):
             progress(Progress(phase="play", done=step, total=10))

@@ -15,7 +15,7 @@ import platform
 import re
 from typing import TYPE_CHECKING, Any
 
-from trtops.backend.bindings import check_inputs
+from trtops.backend.bindings import as_loaded, check_inputs, with_formats
 from trtops.backend.inspect import inspect_onnx
 from trtops.backend.port import BackendStatus, BuildResult, Progress
 from trtops.backend.versions import installed, same_series, satisfies
@@ -117,9 +117,9 @@ class OnnxRuntimeBackend:
             ort.InferenceSession(request.model, chosen, providers=_PROVIDERS)
             progress(Progress(phase="read it back"))
             built = ort.InferenceSession(request.output, options(ort, threads=1), providers=_PROVIDERS)
-            inputs, outputs = _bindings(built)
-        except InputError as error:
-            raise BuildFailed(error.what, fix=error.fix) from error
+            inputs, outputs = with_formats(_bindings(built), request.bindings, self.name, str(ort.__version__))
+        except (InputError, BuildFailed) as error:
+            raise BuildFailed(error.what, where=error.where, fix=error.fix) from error
         except Exception as error:
             what = f"ONNX Runtime refuses the model: {reason(error)}"
             fix = "check the model with onnx.checker, and its opset against this ONNX Runtime"
@@ -150,7 +150,7 @@ class OnnxRuntimeBackend:
             series = ".".join(sidecar.backend_version.split(".")[:2])
             fix = f"install onnxruntime=={series}.*, or build and verify it again with {ort.__version__}"
             raise NotLoadable(what, where=str(artifact), fix=fix)
-        return _open(ort, artifact, options(ort, threads=self._threads), sidecar.profiles)
+        return _open(ort, artifact, options(ort, threads=self._threads), sidecar)
 
     def inspect(self, artifact: Path, sidecar: Sidecar) -> Inspection:
         """Look into an optimised graph.
@@ -176,11 +176,14 @@ class OnnxRuntimeBackend:
 class OnnxRuntimeSession:
     """A loaded graph. One thread owns it."""
 
-    def __init__(self, session: Any, profiles: tuple[Profile, ...] | None) -> None:  # noqa: ANN401 - no types
-        """Take an ``InferenceSession`` and the shapes that it may be given; None: an original model, as it is."""
+    def __init__(self, session: Any, sidecar: Sidecar | None) -> None:  # noqa: ANN401 - no types
+        """Take an ``InferenceSession`` and what is known of the engine; None: an original model, as it is."""
         self._session: Any = session
-        self._profiles = profiles
+        self._profiles: tuple[Profile, ...] | None = None if sidecar is None else sidecar.profiles
         self._inputs, self._outputs = _bindings(session)
+        if sidecar is not None:
+            self._inputs = as_loaded(self._inputs, sidecar.inputs)
+            self._outputs = as_loaded(self._outputs, sidecar.outputs)
         self._names = [output.name for output in self._outputs]
 
     def __repr__(self) -> str:
@@ -246,9 +249,9 @@ def options(ort: Any, *, threads: int) -> Any:  # noqa: ANN401 - no types
     return chosen
 
 
-def _open(ort: Any, path: Path, options: Any, profiles: tuple[Profile, ...] | None) -> OnnxRuntimeSession:  # noqa: ANN401
+def _open(ort: Any, path: Path, options: Any, sidecar: Sidecar | None) -> OnnxRuntimeSession:  # noqa: ANN401
     try:
-        return OnnxRuntimeSession(ort.InferenceSession(str(path), options, providers=_PROVIDERS), profiles)
+        return OnnxRuntimeSession(ort.InferenceSession(str(path), options, providers=_PROVIDERS), sidecar)
     except Exception as error:
         what = f"ONNX Runtime {ort.__version__} cannot load the file: {reason(error)}"
         raise NotLoadable(what, where=str(path), fix="build it again, and check the model with onnx.checker") from error

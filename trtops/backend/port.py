@@ -8,6 +8,7 @@ from pydantic import Field
 
 from trtops.device import Device
 from trtops.digest import Digest, Value
+from trtops.spec.bindings import Binding
 from trtops.spec.engine import Builder, Execution, Memory, Precision, Profile, Target
 from trtops.tensor import TensorInfo
 
@@ -46,7 +47,7 @@ class BuildRequest(Value):
         target: what to build for.
         model: path of the prepared ONNX file (already repaired, already in its precision).
         output: path that the engine is written to.
-        precision, profiles, memory, builder: from the spec.
+        precision, profiles, bindings, memory, builder: from the spec.
         timing_cache: a file with timings of earlier builds, which need not exist; the builder leaves there what it
             knows after the build. None: no timings.
     """
@@ -56,6 +57,7 @@ class BuildRequest(Value):
     output: str
     precision: Precision
     profiles: tuple[Profile, ...]
+    bindings: dict[str, Binding] = Field(default_factory=dict)
     memory: Memory
     builder: Builder
     timing_cache: str | None = None
@@ -139,6 +141,8 @@ class Session(Protocol):
 
     def run(self, inputs: Arrays) -> dict[str, NDArray[np.generic]]:
         """Execute once. Arrays are C-contiguous, of the dtype and a shape that the bindings accept.
+
+        Where a binding has a format, the array may lie in memory in any way; as the format says, it costs no copy.
 
         Raises:
             InputError: a name, dtype or shape that the engine does not take; the message names the tensor.

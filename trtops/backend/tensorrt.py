@@ -6,12 +6,15 @@ An engine is of one version and one GPU: both are compared with the sidecar befo
 from __future__ import annotations
 
 import importlib
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from trtops.backend import cuda_device
 from trtops.backend.port import BackendStatus, BuildResult
+from trtops.backend.trt_bindings import other_format
 from trtops.backend.trt_cache import merge
 from trtops.backend.trt_inspect import inspect_engine
+from trtops.backend.trt_log import logger, meaning
 from trtops.backend.trt_network import FORMAT, build_engine, precision_refusal
 from trtops.backend.trt_plugins import library_digests
 from trtops.backend.versions import satisfies
@@ -19,10 +22,10 @@ from trtops.errors import BuildFailed, NotLoadable, Unavailable
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
 
     from trtops.backend.inspect import Inspection
     from trtops.backend.port import BuildRequest, Progress, Session, Sidecar
+    from trtops.backend.trt_network import Made
     from trtops.device import Device
     from trtops.spec.engine import Builder, Precision, Target
 
@@ -95,6 +98,7 @@ class TensorRtBackend:
         trt = imported(self.name)
         notes = ["built with no cuBLAS and cuDNN kernels"] if _major(trt) == 8 else []  # noqa: PLR2004 - a version
         made = build_engine(trt, request, progress, lambda config: _configure(trt, config, request.builder))
+        _check_formats(trt, made, Path(request.output))
         extra = {
             name: "true"
             for name, wanted in (
@@ -166,6 +170,23 @@ class TensorRtBackend:
             wanted = gpu.name + (f", {gpu.mig}" if gpu.mig else "")
             return f"the target asks for {wanted}, here is {here.label}"
         return None
+
+
+def _check_formats(trt: Any, made: Made, path: Path) -> None:  # noqa: ANN401 - TensorRT has no types
+    """See whether the engine took the formats that it was given; costs nothing where all are linear.
+
+    Raises:
+        BuildFailed: it did not.
+    """
+    bindings = (*made.inputs, *made.outputs)
+    if all(info.format == "linear" for info in bindings):
+        return
+    log = logger(trt)
+    runtime = trt.Runtime(log)
+    engine = runtime.deserialize_cuda_engine(path.read_bytes())
+    reason = f"TensorRT cannot load it: {meaning(log.errors)[0]}" if engine is None else other_format(engine, bindings)
+    if reason:
+        raise BuildFailed(reason, where="bindings", fix="set `format: linear` for it", log="\n".join(log.errors))
 
 
 def _configure(trt: Any, config: Any, builder: Builder) -> None:  # noqa: ANN401 - TensorRT has no types

@@ -9,7 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from trtops.backend.bindings import onnx_bindings
+from trtops.backend.bindings import onnx_bindings, with_formats
 from trtops.backend.laps import Laps
 from trtops.backend.port import Progress
 from trtops.backend.trt_cache import attach, detach
@@ -114,6 +114,8 @@ def build_engine(
     progress(Progress(phase="parse the model"))
     model = _parse(trt, network, log, Path(request.model))
     check_profiles(network, request.profiles)
+    sides = with_formats(_bindings(network, model), request.bindings, request.target.backend, str(trt.__version__))
+    _set_formats(trt, network, {info.name: info.format for side in sides for info in side})
     laps.done("parse the model")
     config = builder.create_builder_config()
     _set_memory(trt, builder, config, request.memory)
@@ -136,7 +138,7 @@ def build_engine(
     with Path(request.output).open("wb") as file:
         file.write(memoryview(serialized))
     laps.done("write the engine")
-    return Made(*_bindings(network, model), laps.seconds)
+    return Made(*sides, laps.seconds)
 
 
 def network_flags(trt: Any) -> int:  # noqa: ANN401 - TensorRT has no types
@@ -192,6 +194,14 @@ def _called(error: Any, method: str) -> str:  # noqa: ANN401 - TensorRT has no t
 
 def _inputs(network: Any) -> Iterator[Any]:  # noqa: ANN401 - TensorRT has no types
     return (network.get_input(index) for index in range(network.num_inputs))
+
+
+def _set_formats(trt: Any, network: Any, formats: Mapping[str, str]) -> None:  # noqa: ANN401 - no types
+    """Have bindings in other formats than the linear one, which is TensorRT's own choice where nothing is set."""
+    outputs = (network.get_output(index) for index in range(network.num_outputs))
+    for tensor in (*_inputs(network), *outputs):
+        if formats[tensor.name] != "linear":
+            tensor.allowed_formats = 1 << int(getattr(trt.TensorFormat, formats[tensor.name].upper()))
 
 
 def _dynamic_inputs(network: Any) -> set[str]:  # noqa: ANN401 - TensorRT has no types

@@ -132,6 +132,7 @@ def _build(request: Request, channel: _Channel, laps: Laps) -> Done:
             output=str(folder / "engine"),
             precision=plan.precision,
             profiles=plan.profiles,
+            bindings=plan.bindings,
             memory=plan.memory,
             builder=plan.builder,
             timing_cache=str(folder / TIMING_FILE) if timing_key(plan) else None,

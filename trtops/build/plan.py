@@ -1,19 +1,21 @@
 """What is to be built, as a value whose key is the digest of exactly what changes the engine's bytes (design §4.7).
 
-The key counts: the model's digest, the repairs and the precision with its calibration data, the profiles, the pools
-and the flags that the backend's builder reads, plugins by digest, the versions of what converts and builds, the
-target, and for TensorRT, which times kernels, the device. It does not count who owns the engine, SLOs, labels, how
-requests are batched, what is measured, paths, pools of the executor, or whether a timing cache may save time.
+The key counts: the model's digest, the repairs and the precision with its calibration data, the profiles, the formats
+of inputs and outputs that are not linear, the pools and the flags that the backend's builder reads, plugins by digest,
+the versions of what converts and builds, the target, and for TensorRT, which times kernels, the device. It does not
+count who owns the engine, SLOs, labels, how requests are batched, what is measured, paths, pools of the executor, or
+whether a timing cache may save time.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from pydantic import Field
 
 from trtops.device import Device
-from trtops.digest import Digest, Value, digest_of
+from trtops.digest import Digest, Grown, digest_of
+from trtops.spec.bindings import Binding
 from trtops.spec.engine import Builder, Memory, Precision, Profile, Target
 
 if TYPE_CHECKING:
@@ -36,14 +38,14 @@ _FLAGS: Mapping[str, tuple[str, ...]] = {
 _TIMES_KERNELS = frozenset({"tensorrt"})
 
 
-class BuildPlan(Value):
+class BuildPlan(Grown):
     """All that a build needs beside the model's file.
 
     Attributes:
         engine: name of the engine, for messages.
         target: what to build for.
         model: digest of the source ONNX file.
-        precision, profiles, memory, builder: from the spec.
+        precision, profiles, bindings, memory, builder: from the spec.
         calibration: digest of the calibration data; None where the precision needs none.
         backend_version: of the library that builds.
         device: the device of the build; None where the backend does not look at one.
@@ -51,12 +53,15 @@ class BuildPlan(Value):
         repairs: names of the repairs, in order.
     """
 
+    later: ClassVar[tuple[str, ...]] = ("bindings",)
+
     engine: str
     target: Target
     model: Digest
     precision: Precision
     calibration: Digest | None = None
     profiles: tuple[Profile, ...]
+    bindings: dict[str, Binding] = Field(default_factory=dict)
     memory: Memory
     builder: Builder
     backend_version: str
@@ -111,6 +116,7 @@ def plan(
         precision=spec.precision,
         calibration=calibration,
         profiles=spec.profiles,
+        bindings={name: one for name, one in spec.bindings.items() if one.format != "linear"},
         memory=spec.memory,
         builder=spec.builder,
         backend_version=backend_version,

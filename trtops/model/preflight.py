@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from trtops.model.dimensions import POINTS, dimension_facts
 from trtops.model.facts import Fact, Preflight
+from trtops.model.formats import format_facts
 from trtops.model.graph import graph_facts
 from trtops.model.inference import Graph, Inference
 from trtops.model.memory import estimate, memory_facts
@@ -48,6 +49,7 @@ def preflight(spec: EngineSpec, model: Path, facts: ModelFacts) -> Preflight:
         *graph_facts(opened),
         *target_facts(spec),
         *dimension_facts(spec, facts),
+        *format_facts(spec, facts),
         *operator_facts(spec, opened),
         *quantization_facts(spec, opened),
         *fp16_facts(spec, opened),

@@ -34,7 +34,9 @@ def contract_of(version: str, sidecars: Mapping[str, Sidecar]) -> Contract:
                 f"targets {targets[0]} and {target} have different interfaces: {_words(first)} against {_words(other)}",
                 fix="make engines of their own of targets whose clients differ",
             )
-    return Contract(version=version, inputs=first.inputs, outputs=first.outputs)
+    # How an engine has a tensor in memory is no part of it: clients may write it as they like.
+    sides = (tuple(tensor.linear for tensor in side) for side in (first.inputs, first.outputs))
+    return Contract(version=version, inputs=next(sides), outputs=next(sides))
 
 
 def breaking_changes(old: Contract, new: Contract) -> tuple[str, ...]:

@@ -31,12 +31,14 @@ def inspection(sidecar: Sidecar, found: Inspection | None, reason: str | None, s
     ]
     lines += [f"step {number}: {visible(step)}" for number, step in enumerate(sidecar.steps, start=1)]
     rows = [
-        (side, info.name, info.dtype, "×".join(str(dim) or "?" for dim in info.shape) or "scalar")  # noqa: RUF001
+        (side, info.name, info.dtype, "×".join(str(dim) or "?" for dim in info.shape) or "scalar", info.format)  # noqa: RUF001
         for side, infos in (("input", sidecar.inputs), ("output", sidecar.outputs))
         for info in infos
     ]
     written = "".join(f"{line}\n" for line in lines) + "\n"
-    written += table(Table(("tensor", "name", "type", "shape"), tuple(rows)), style)
+    wide = 5 if any(row[-1] != "linear" for row in rows) else 4
+    head = ("tensor", "name", "type", "shape", "format")[:wide]
+    written += table(Table(head, tuple(row[:wide] for row in rows)), style)
     ranges = [
         (profile.name, name, *("×".join(map(str, shape)) for shape in limits.shapes().values()))  # noqa: RUF001
         for profile in sidecar.profiles

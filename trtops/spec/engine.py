@@ -6,11 +6,12 @@ whether a value is *allowed* is a policy's business, never this module's.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
-from pydantic import Field, SerializerFunctionWrapHandler, StringConstraints, model_serializer, model_validator
+from pydantic import Field, StringConstraints, model_validator
 
-from trtops.digest import Value
+from trtops.digest import Grown, Value
+from trtops.spec.bindings import Binding
 from trtops.spec.units import ByteSize, Duration, Pause
 
 if TYPE_CHECKING:
@@ -190,8 +191,10 @@ class Padding(Value):
         return self
 
 
-class Batching(Value):
+class Batching(Grown):
     """How requests are put together. Sizes are rows (the first dimension of every input)."""
+
+    later: ClassVar[tuple[str, ...]] = ("padding", "flush")
 
     max_batch: Size = 1
     """Rows in one execution at most."""
@@ -208,16 +211,6 @@ class Batching(Value):
     flush: Literal["fixed", "adaptive"] = "fixed"
     """`adaptive`: waits no longer than it takes, at the rate of late, until the batch is full, and not at all where no
     other request is to be expected."""
-
-    @model_serializer(mode="wrap")
-    def _as_before(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Leave out what specs that were released before it existed do not have: their digests hold for ever."""
-        fields: dict[str, Any] = handler(self)
-        if self.padding is None:
-            fields.pop("padding", None)
-        if self.flush == "fixed":
-            fields.pop("flush", None)
-        return fields
 
 
 class Memory(Value):
@@ -311,8 +304,10 @@ class Execution(Value):
     """CUDA streams."""
 
 
-class EngineSpec(Value):
+class EngineSpec(Grown):
     """A whole ``engine.yaml``."""
+
+    later: ClassVar[tuple[str, ...]] = ("bindings",)
 
     apiVersion: Literal["trtops/v1"]  # noqa: N815 - the field's name in every document of this kind
     """Version of this format."""
@@ -328,6 +323,8 @@ class EngineSpec(Value):
     """Numeric precision."""
     profiles: Annotated[tuple[Profile, ...], Field(min_length=1)]
     """Shapes that the engine takes."""
+    bindings: dict[str, Binding] = Field(default_factory=dict)
+    """How inputs and outputs lie in memory, by their names; those that are not named are linear."""
     batching: Batching = Batching()
     """How requests are put together."""
     memory: Memory = Memory()
@@ -462,8 +459,10 @@ class RolloutPlan(Value):
         return self
 
 
-class RuntimeConfig(Value):
+class RuntimeConfig(Grown):
     """``engines/<name>/runtime.yaml`` with the overlay of an environment applied (``runtime.<environment>.yaml``)."""
+
+    later: ClassVar[tuple[str, ...]] = ("rollout",)
 
     apiVersion: Literal["trtops/v1"]  # noqa: N815 - the field's name in every document of this kind
     """Version of this format."""
@@ -481,11 +480,3 @@ class RuntimeConfig(Value):
     """Whatever else the service reads, by section."""
     rollout: RolloutPlan | None = None
     """How a new release reaches this environment; without it, at once."""
-
-    @model_serializer(mode="wrap")
-    def _as_before(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Leave out what configs that were released before it existed do not have: their digests hold for ever."""
-        fields: dict[str, Any] = handler(self)
-        if self.rollout is None:
-            fields.pop("rollout", None)
-        return fields

@@ -7,7 +7,7 @@ import inspect
 from typing import TYPE_CHECKING, Any, Literal
 
 from trtops.errors import InputError
-from trtops.spec import engine, runners
+from trtops.spec import bindings, engine, runners
 from trtops.spec.engine import EngineSpec, RuntimeConfig
 from trtops.spec.problems import closest
 from trtops.spec.runners import Runners
@@ -54,7 +54,7 @@ def _key_descriptions() -> dict[str, dict[str, str]]:
     need no schema pay nothing for it.
     """
     found: dict[str, dict[str, str]] = {}
-    for node in (node for module in (engine, runners) for node in ast.parse(inspect.getsource(module)).body):
+    for node in (node for module in (bindings, engine, runners) for node in ast.parse(inspect.getsource(module)).body):
         if isinstance(node, ast.ClassDef):
             for key, words in zip(node.body, node.body[1:], strict=False):
                 if (

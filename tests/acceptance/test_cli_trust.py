@@ -39,6 +39,24 @@ def trusted(shipped: Repository) -> Repository:
     return shipped
 
 
+@pytest.mark.parametrize("yes", [(), ("--yes",)])
+def test_who_holds_no_root_key_sees_what_hangs_on_one(trusted: Repository, yes: tuple[str, ...]) -> None:
+    """A home with a root document, a registry to read and no private key."""
+    held, registry = trusted.home / "keys", trusted.home / "registry"
+    key = _key(trusted, "channel")
+    shutil.rmtree(held)
+    before = {path: path.read_bytes() for path in registry.rglob("*.json")}
+    done = trusted.call("trust", "revoke", key[:12], *yes).says(2, "there is no root key here")
+    for words in ("(channel)", "tiny/stable", "runs there", "pointer"):
+        assert words in done.out, done.out
+    assert "does it" not in done.err
+    assert not list(held.glob("*.pem"))
+    assert {path: path.read_bytes() for path in registry.rglob("*.json")} == before
+    (trusted.home / "root.json").unlink()
+    trusted.call("trust", "revoke", key[:12], *yes).says(2, "there is no root document", "copy root.json")
+    assert not list(held.glob("*.pem"))
+
+
 def test_a_root_is_made_once_and_shown(shipped: Repository) -> None:
     shipped.call("trust", "show").says(0, "version 1, never expires", "nothing can follow it: trtops trust init")
     shipped.call("trust", "rotate", "channel").says(2, "has no root keys", "trtops trust init")

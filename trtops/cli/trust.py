@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from trtops.cli.guard import guarded, say
+from trtops.cli.guard import complain, guarded, say
 from trtops.cli.options import EnvironmentOption, JsonOption
 from trtops.cli.start import style, workspace
 
@@ -127,8 +127,8 @@ def revoke(
     """Trust a key for nothing any more.
 
     Nor what it has signed: services keep what runs, and load nothing new that only this key vouches for. What that is,
-    in every environment that can be reached, is listed first; nothing is revoked (exit 2) without --yes. A role that
-    would have too few keys left gets a new one of this home. Release again what the key had signed; seal anew what it
+    in every environment that can be reached, is listed first, also where no root key is; nothing is revoked (exit 2)
+    without --yes. A role that would have too few keys left gets a new one of this home. Release again what the key had signed; seal anew what it
     vouched for as a release key, since whoever has it could have chosen the value.
     """
     from trtops.workflow.revoke import consequences
@@ -137,6 +137,8 @@ def revoke(
     with workspace({"environment": environment}, quiet=True) as here:
         found = consequences(here, key)
         say(_consequences(found))
+        if found.hindrance is not None:
+            return complain(found.hindrance)
         if not yes:
             sys.stderr.write(f"nothing is revoked yet: trtops trust revoke {found.key_id[:12]} --yes does it\n")
             return 2

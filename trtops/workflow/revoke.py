@@ -10,7 +10,7 @@ from trtops.workflow.trust import changeable, known, turn
 
 if TYPE_CHECKING:
     from trtops.release.impact import Hanging
-    from trtops.release.root import Role, Root
+    from trtops.release.root import PublicKey, Role, Root
     from trtops.workflow.trust import Turned
     from trtops.workflow.workspace import Workspace
 
@@ -25,35 +25,40 @@ class Consequences:
         hanging: what holds today by it and would not any more.
         unseen: environments that could not be looked at, each with the reason: their registry is away, or holds what
             nobody can make out; or the policies, which name them, cannot be read.
+        hindrance: why this home cannot revoke it: no root key is here, or a role would be left with too few; None: it
+            can.
     """
 
     key_id: str
     roles: tuple[str, ...]
     hanging: tuple[Hanging, ...]
     unseen: tuple[tuple[str, TrtopsError], ...] = ()
+    hindrance: TrtopsError | None = None
 
 
 def consequences(workspace: Workspace, key: str) -> Consequences:
     """What would go with a key, in every environment that the policies know. Changes nothing, and makes no key.
 
-    Nothing that an environment holds prevents it: whoever writes there could keep a stolen key from being revoked.
+    Nothing that an environment holds prevents it: whoever writes there could keep a stolen key from being revoked. Nor
+    does it take a private key: who may read a registry sees what hangs on one before anybody fetches a root key.
 
     Args:
         workspace: the home; its environment is looked at in any case.
         key: the id of the key, or enough of its start.
 
     Raises:
-        InputError: no key, or several, start like that; or a role would be left with too few.
+        InputError: no key, or several, start like that; or this home has no root document.
         StorageError, TrustError: keys.
     """
     from trtops.release.impact import hanging
-    from trtops.release.keys import Signer
+    from trtops.release.keys import Signer, load_root
     from trtops.release.lineage import without_key
 
-    present = changeable(workspace)
+    present = load_root(workspace.resolved.home / "root.json")
     key_id = known(present, key)
-    stand_in = Signer.generate().public  # of the keys that would be made in its place
-    new = without_key(present, key_id, instead=dict.fromkeys(_to_renew(workspace, present, key_id), stand_in))
+    roles = tuple(role for role, listed in present.roles.items() if key_id in listed.keys)
+    stand_in = Signer.generate().public  # of the keys that would be made in its place: they have signed nothing
+    new = without_key(present, key_id, instead=dict.fromkeys(roles, stand_in))
     found: list[Hanging] = []
     unseen: list[tuple[str, TrtopsError]] = []
     environments, unread = _environments(workspace)
@@ -66,8 +71,19 @@ def consequences(workspace: Workspace, key: str) -> Consequences:
             unseen.append((environment, TrustError(f"{type(error).__name__}: {str(error)[:200]}", where=environment)))
     if unread is not None:
         unseen.append(("every other environment", unread))
-    roles = tuple(role for role, listed in present.roles.items() if key_id in listed.keys)
-    return Consequences(key_id, roles, tuple(found), tuple(unseen))
+    return Consequences(key_id, roles, tuple(found), tuple(unseen), _hindrance(workspace, key_id, stand_in))
+
+
+def _hindrance(workspace: Workspace, key_id: str, stand_in: PublicKey) -> TrtopsError | None:
+    """Why a key cannot be revoked by this home."""
+    from trtops.release.lineage import without_key
+
+    try:
+        present = changeable(workspace)
+        without_key(present, key_id, instead=dict.fromkeys(_to_renew(workspace, present, key_id), stand_in))
+    except TrtopsError as error:
+        return error
+    return None
 
 
 def _environments(workspace: Workspace) -> tuple[tuple[str, ...], Undecided | None]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import threading
 import time
@@ -117,6 +118,24 @@ def test_a_front_end_that_is_killed_harms_no_other_and_is_started_again(running:
     assert len(failed) <= 4, failed
     assert metrics(running)["trtops_front_end_restarts_total"] >= 1
     assert running.stop() == 0
+
+
+def test_a_front_end_that_is_stopped_is_replaced_and_gets_no_connections_meanwhile(home: Path) -> None:  # noqa: F811
+    with server(home, front_ends=2, grpc_port=0, hang=12.0) as running:
+        victim = front_ends(running)[0]
+        victim.suspend()
+        until(lambda: metrics(running)["trtops_front_ends"] == 1)
+        address = f"127.0.0.1:{running.ready['grpc_port']}"
+        for _ in range(12):  # half of them would wait for the one that is stopped
+            assert ask(running) == [200]
+            with triton_grpc.InferenceServerClient(address) as one:
+                assert one.is_server_live()
+        assert victim.pid in pids(running), "it was not replaced yet"
+        until(lambda: victim.pid not in pids(running) and metrics(running)["trtops_front_ends"] == 2)
+        assert metrics(running)["trtops_front_end_restarts_total"] == 1
+        assert running.stop() == 0
+        assert running.process.stderr is not None
+        assert re.search(r"front end \d hangs: no sign of life for 12 s", running.process.stderr.read())
 
 
 @pytest.mark.parametrize("name", ["port", "grpc_port"])

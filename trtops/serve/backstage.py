@@ -17,11 +17,10 @@ _MAX_LINE: Final = 64 << 20
 
 
 class Begin(msgspec.Struct, tag="begin", frozen=True):
-    """Server: how to serve. ``grpc``: host and port of gRPC, if it is served."""
+    """Server: how to serve."""
 
     executor: str
     limits: Limits
-    grpc: tuple[str, int] | None
     otel: bool
     json_logs: bool
 
@@ -72,6 +71,12 @@ class Failed(msgspec.Struct, tag="failed", frozen=True):
     fix: str | None
 
 
+class Leaving(msgspec.Struct, tag="leaving", frozen=True):
+    """Front end: it was told to end, takes no new connections and hears nothing more; so many seconds at most."""
+
+    seconds: float
+
+
 class Taken(msgspec.Struct, tag="taken", frozen=True):
     """Front end: it goes by this state."""
 
@@ -93,7 +98,7 @@ class Want(msgspec.Struct, tag="want", frozen=True):
 
 
 FromServer = Begin | State | Ask | Sums | Drain
-FromFrontEnd = Listening | Failed | Taken | Counted | Want
+FromFrontEnd = Listening | Failed | Leaving | Taken | Counted | Want
 
 from_server: msgspec.json.Decoder[FromServer] = msgspec.json.Decoder(FromServer)
 from_front_end: msgspec.json.Decoder[FromFrontEnd] = msgspec.json.Decoder(FromFrontEnd)

@@ -1,7 +1,7 @@
 """A front end in a process of its own: HTTP and gRPC on one side, the executor's shared memory on the other.
 
-``python -m trtops.serve.frontend CHANNEL LISTENER`` with the numbers of two descriptors; the server starts it. It ends
-when the server tells it to, or is gone.
+``python -m trtops.serve.frontend CHANNEL HTTP [GRPC]`` with the numbers of descriptors: of the server's channel and of
+the sockets that listen; the server starts it. It ends when the server tells it to, or is gone.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from trtops.serve.backstage import (
     Drain,
     Failed,
     FromServer,
+    Leaving,
     Listening,
     State,
     Sums,
@@ -120,11 +121,11 @@ class FrontEnd:
         self._wanted[number] = done
         self._channel.send(Want(number))
 
-    async def listen(self, sock: socket.socket) -> None:
-        """Serve on a socket that listens, and on gRPC's port."""
-        if self._begin.grpc is not None:
-            await self._server.listen_grpc(*self._begin.grpc, control=False, shared=True)
-        await self._server.listen_on(sock)
+    async def listen(self, http: socket.socket, grpc: socket.socket | None = None) -> None:
+        """Serve on sockets that listen."""
+        if grpc is not None:
+            await self._server.listen_grpc_on(grpc)
+        await self._server.listen_on(http)
 
     async def obey(self, stop: asyncio.Event) -> None:
         """Do what the server says until it says to end, is gone, or ``stop`` is set; then drain."""
@@ -136,6 +137,7 @@ class FrontEnd:
             if not line.done():
                 line.cancel()
                 seconds = self._begin.limits.body_time
+                self._channel.send(Leaving(seconds))
                 break
             message = from_server.decode(line.result()) if line.result() else Drain(0.0)
             if isinstance(message, Drain):
@@ -171,7 +173,7 @@ class FrontEnd:
                 done(message.meters)
 
 
-async def _main(channel: Channel, sock: socket.socket) -> int:
+async def _main(channel: Channel, sockets: list[socket.socket]) -> int:
     loop = asyncio.get_running_loop()
     stop = asyncio.Event()
     loop.add_signal_handler(signal.SIGTERM, stop.set)
@@ -183,11 +185,12 @@ async def _main(channel: Channel, sock: socket.socket) -> int:
     front: FrontEnd | None = None
     try:
         front = FrontEnd(channel, begin)
-        await front.listen(sock)
+        await front.listen(*sockets)
     except TrtopsError as error:
         channel.send(Failed(error.what, error.fix))
         await (channel.close() if front is None else front.close(0.0))
-        sock.close()
+        for sock in sockets:
+            sock.close()
         return error.exit_code
     gc.collect()
     gc.freeze()
@@ -201,10 +204,10 @@ def main(arguments: list[str]) -> int:
     import uvloop
 
     sys.setswitchinterval(SWITCH_INTERVAL)
-    channel, listener = (socket.socket(fileno=int(number)) for number in arguments)
+    channel, *listeners = (socket.socket(fileno=int(number)) for number in arguments)
 
     async def run() -> int:
-        return await _main(await Channel.of(channel), listener)
+        return await _main(await Channel.of(channel), listeners)
 
     loop = uvloop.new_event_loop()
     try:
@@ -213,9 +216,9 @@ def main(arguments: list[str]) -> int:
         loop.close()
 
 
-def command(channel: int, listener: int) -> list[Any]:
+def command(channel: int, *listeners: int) -> list[Any]:
     """How a front end is started."""
-    return [*module_command("trtops.serve.frontend", str(channel), str(listener))]
+    return [*module_command("trtops.serve.frontend", *map(str, (channel, *listeners)))]
 
 
 if __name__ == "__main__":

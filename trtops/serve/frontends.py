@@ -1,8 +1,9 @@
 """The server's front-end processes: started, watched, started again, asked for their numbers, told what is so.
 
 Each has a listening socket of its own on the same port (``SO_REUSEPORT``), which the server keeps open: connections
-that come while a front end is being started again wait for it. One that ends is started again at once, and ever later
-if it keeps ending.
+that wait at it while a front end is being started again are served by the next one, and new ones go to the others
+(:mod:`.steering`). One that ends is started again at once, and ever later if it keeps ending; one that does not answer
+is ended.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from trtops.serve.backstage import (
     Drain,
     Failed,
     FromFrontEnd,
+    Leaving,
     Listening,
     State,
     Sums,
@@ -38,6 +40,7 @@ from trtops.serve.backstage import (
     listening,
 )
 from trtops.serve.measure import Meters
+from trtops.serve.steering import steer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
@@ -52,6 +55,8 @@ _LOOK: Final = 0.1
 _PATIENCE: Final = 5.0
 """Seconds that a front end has to answer a question; then what it said last counts."""
 _START: Final = 60.0
+_ASK: Final = 2.0
+"""Seconds between two questions, where one that hangs is found in time by that."""
 _SETTLE: Final = 30.0
 _LONGEST_PAUSE: Final = 5.0
 _STEADY: Final = 10.0
@@ -69,7 +74,7 @@ class Member:
 
     Attributes:
         number: of the place.
-        socket: that it listens on.
+        sockets: that it listens on: HTTP's, gRPC's.
         channel: to the process that fills it now; None between two.
         process: that fills it now.
         ready: set while it serves.
@@ -77,11 +82,12 @@ class Member:
         told: number of the state that it goes by.
         restarts: how often it was started again.
         reaches: engine -> generation, as it said last.
-        silent: looks since a question that it has not answered; 0: there is none.
+        silent: looks at it since it said something.
+        patience: seconds that it may be silent.
     """
 
     number: int
-    socket: socket.socket
+    sockets: tuple[socket.socket, ...]
     channel: Channel | None = None
     process: asyncio.subprocess.Process | Offspring | None = None
     ready: asyncio.Event = field(default_factory=asyncio.Event)
@@ -90,6 +96,7 @@ class Member:
     restarts: int = 0
     reaches: dict[str, int] = field(default_factory=dict)
     silent: int = 0
+    patience: float = _START
 
 
 class FrontEnds:
@@ -105,11 +112,13 @@ class FrontEnds:
             begin: what each is told first.
             desk: whose health and regions they go by.
             nursery: where they are forked; None: each gets an interpreter of its own.
-            hang: seconds without an answer, beyond those that a front end which ends may still need for its requests,
-                after which it is given up.
+            hang: seconds without a word, after which one that serves is given up.
         """
         self._nursery = nursery
-        self._most_silent = int((begin.limits.body_time + hang) / _LOOK)
+        self._hang = hang
+        self._ask_every = max(1, int(min(_ASK, hang / 8) / _LOOK))
+        self._ports: list[list[socket.socket]] = []
+        self._steered: tuple[int, ...] | None = None
         self._count = count
         self._begin = begin
         self._desk = desk
@@ -130,35 +139,46 @@ class FrontEnds:
 
     @property
     def serving(self) -> int:
-        """Front ends that serve now."""
-        return sum(member.ready.is_set() for member in self._members)
+        """Front ends that serve now, and answer."""
+        return len(self._answering())
 
     @property
     def restarts(self) -> int:
         """How often one was started again."""
         return sum(member.restarts for member in self._members)
 
-    async def start(self, host: str, port: int, own: Callable[[], Meters]) -> int:
-        """Open the port and start all; returns when every one serves.
+    def open(self, host: str, port: int) -> int:
+        """Open a port, before they start: the first one is HTTP's, the second one gRPC's.
 
         Args:
             host: address.
             port: number; 0 takes a free one.
-            own: numbers of the server's own front end (its control port).
 
         Returns:
             the port's number.
 
         Raises:
-            OSError: the port cannot be opened.
+            OSError: it cannot be opened.
+        """
+        check_unused(host, port)
+        group: list[socket.socket] = []
+        self._ports.append(group)
+        for _ in range(self._count):
+            group.append(listening(host, port, _BACKLOG))
+            port = int(group[0].getsockname()[1])
+        return port
+
+    async def start(self, own: Callable[[], Meters]) -> None:
+        """Start all; returns when every one serves.
+
+        Args:
+            own: numbers of the server's own front end (its control port).
+
+        Raises:
             Unavailable: a front end could not start.
         """
         self._own = own
-        check_unused(host, port)
-        for number in range(self._count):
-            sock = listening(host, port, _BACKLOG)
-            port = int(sock.getsockname()[1])
-            self._members.append(Member(number, sock))
+        self._members = [Member(number, sockets) for number, sockets in enumerate(zip(*self._ports, strict=True))]
         self._look()
         for member in self._members:
             self._spawn(self._keep(member))
@@ -173,7 +193,6 @@ class FrontEnds:
             await asyncio.gather(ready, return_exceptions=True)
             failure = self._failure or Failed("a front end did not start in time", "look into the server's log")
             raise Unavailable(failure.what, fix=failure.fix)
-        return port
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.ensure_future(work)
@@ -215,11 +234,12 @@ class FrontEnds:
         ours, theirs = socket.socketpair()
         try:
             with theirs:
-                process = await self._begin_process((theirs.fileno(), member.socket.fileno()))
+                process = await self._begin_process((theirs.fileno(), *(sock.fileno() for sock in member.sockets)))
         except BaseException:
             ours.close()
             raise
         member.process, member.channel = process, await Channel.of(ours)
+        member.silent, member.patience = 0, _START
         member.channel.send(self._begin)
         member.channel.send(self._state)
         try:
@@ -230,14 +250,18 @@ class FrontEnds:
             process.kill()
         finally:
             member.ready.clear()
-            member.silent = 0
             for number in [number for number, (asked, _) in self._asked.items() if asked is member]:
                 self._answered(number)  # nobody has to wait for one that is gone
             channel, member.channel = member.channel, None
             await channel.close()
-        return await process.wait()
+        try:
+            return await asyncio.wait_for(process.wait(), _PATIENCE + self._hang)
+        except asyncio.TimeoutError:
+            log.error("front end %d hung up and does not end: it is ended", member.number)  # noqa: TRY400 - its fault
+            process.kill()
+            return await process.wait()
 
-    async def _begin_process(self, fds: tuple[int, int]) -> asyncio.subprocess.Process | Offspring:
+    async def _begin_process(self, fds: tuple[int, ...]) -> asyncio.subprocess.Process | Offspring:
         """Fork it off the nursery; without one, or if that is gone, start an interpreter."""
         if self._nursery is not None:
             try:
@@ -250,7 +274,11 @@ class FrontEnds:
         member.silent = 0
         if isinstance(message, Listening):
             log.info("front end %d serves", member.number)
+            member.patience = self._hang
             member.ready.set()
+        elif isinstance(message, Leaving):
+            member.patience = message.seconds + self._hang
+            member.ready.clear()
         elif isinstance(message, Failed):
             self._failure = message
             self._failed.set()
@@ -289,16 +317,18 @@ class FrontEnds:
 
     async def _ask_all(self) -> None:
         waiting: dict[int, asyncio.Future[None]] = {}
+        numbers: list[int] = []
         for member in self._members:
             if member.channel is not None and member.ready.is_set():
-                number = next(self._numbers)
-                waiting[number] = asyncio.get_running_loop().create_future()
-                self._asked[number] = member, waiting[number]
-                member.silent = member.silent or 1
+                numbers.append(number := next(self._numbers))
+                answer: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+                self._asked[number] = member, answer
+                if not self._doubted(member):  # what such a one said last counts: nobody has to wait for it
+                    waiting[number] = answer
                 member.channel.send(Ask(number))
         if waiting:
             await asyncio.wait(waiting.values(), timeout=_PATIENCE)
-        for number in waiting:
+        for number in numbers:
             self._asked.pop(number, None)
 
     async def _watch(self) -> None:
@@ -307,20 +337,37 @@ class FrontEnds:
         while not self._stopping:
             self._look()
             looks += 1
-            if looks % 20 == 0:
+            if looks % self._ask_every == 0:
                 self._spawn(self._ask_all())  # one that hangs keeps no news from the others
             for member in self._members:
                 self._look_at(member)
+            self._steer()
             await asyncio.sleep(_LOOK)
 
     def _look_at(self, member: Member) -> None:
         """Count in looks: where this process stood still itself, no time has passed for its front ends."""
-        if member.silent:
-            member.silent += 1
-        if member.silent > self._most_silent and member.process is not None:
+        if member.channel is None or member.process is None:
+            return
+        member.silent += 1
+        if member.silent * _LOOK > member.patience:
             member.silent = 0
-            log.error("front end %d hangs: it does not answer, and is ended", member.number)
+            log.error("front end %d hangs: no sign of life for %g s, and it is ended", member.number, member.patience)
             member.process.kill()
+
+    def _doubted(self, member: Member) -> bool:
+        """Whether it has been silent for so long that nobody should wait for it."""
+        return member.silent * _LOOK > self._hang / 4
+
+    def _answering(self) -> tuple[int, ...]:
+        return tuple(one.number for one in self._members if one.ready.is_set() and not self._doubted(one))
+
+    def _steer(self) -> None:
+        """Let new connections come to front ends that serve and answer only; with none of these, they wait."""
+        places = self._answering()
+        if places != self._steered:
+            self._steered = places
+            for group in self._ports:
+                steer(group, places)
 
     def _look(self) -> None:
         health = self._desk.health
@@ -376,5 +423,5 @@ class FrontEnds:
         for task in tuple(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        for member in self._members:
-            member.socket.close()
+        for sock in (sock for group in self._ports for sock in group):
+            sock.close()

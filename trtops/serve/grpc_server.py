@@ -156,8 +156,8 @@ class GrpcPort:
 
     # Life.
 
-    async def listen(self, host: str, port: int, *, shared: bool) -> int:
-        """Open the port; ``shared``: beside other processes that do.
+    async def listen(self, **where: Any) -> int:  # noqa: ANN401 - asyncio's
+        """Open the port; ``where``: ``host`` and ``port``, or ``sock``, as of ``asyncio.loop.create_server``.
 
         Returns:
             its number.
@@ -165,9 +165,7 @@ class GrpcPort:
         Raises:
             OSError: it cannot be opened.
         """
-        server = self._server = await self._loop.create_server(
-            lambda: Connection(self), host, port, backlog=1024, reuse_port=shared
-        )
+        server = self._server = await self._loop.create_server(lambda: Connection(self), backlog=1024, **where)
         self._tick()
         return int(server.sockets[0].getsockname()[1])
 

@@ -95,14 +95,13 @@ class HttpServer:
         self._servers: list[asyncio.Server] = []
         self._grpc: list[GrpcPort] = []
 
-    async def listen_grpc(self, host: str, port: int, *, control: bool, shared: bool = False) -> int:
+    async def listen_grpc(self, host: str, port: int, *, control: bool) -> int:
         """Open a port for gRPC.
 
         Args:
             host: address.
             port: number; 0 takes a free one.
             control: whether control calls are answered there.
-            shared: whether other processes listen on it, too.
 
         Returns:
             its number.
@@ -111,6 +110,25 @@ class HttpServer:
             InputError: the extra ``grpc`` is not installed.
             Unavailable: the port is in use.
         """
+        server = self._grpc_port(control=control)
+        try:
+            found = await server.listen(host=host, port=port)
+        except OSError as error:
+            raise cannot_listen(error, host, port) from None
+        self._grpc.append(server)
+        return found
+
+    async def listen_grpc_on(self, sock: socket.socket) -> None:
+        """Serve gRPC's data calls on a socket that listens already.
+
+        Raises:
+            InputError: the extra ``grpc`` is not installed.
+        """
+        server = self._grpc_port(control=False)
+        await server.listen(sock=sock)
+        self._grpc.append(server)
+
+    def _grpc_port(self, *, control: bool) -> GrpcPort:
         from trtops.serve.grpc_calls import ControlCalls, DataCalls
         from trtops.serve.grpc_server import GrpcPort
 
@@ -118,13 +136,7 @@ class HttpServer:
         if control:
             spread = self.routes.regions_changed
             calls = ControlCalls(self.desk, self._control_of, spread, self._settings)
-        server = GrpcPort(self._inference, calls.calls(), self._limits, self.meters.refused)
-        try:
-            found = await server.listen(host, port, shared=shared)
-        except OSError as error:
-            raise cannot_listen(error, host, port) from None
-        self._grpc.append(server)
-        return found
+        return GrpcPort(self._inference, calls.calls(), self._limits, self.meters.refused)
 
     def snapshot(self) -> Meters:
         """The numbers of these ports."""

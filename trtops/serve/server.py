@@ -26,7 +26,7 @@ from trtops.executor.remote import RemoteEngines
 from trtops.executor.supervisor import Supervisor
 from trtops.executor.unit import Pace
 from trtops.serve.agent import Agent
-from trtops.serve.backstage import Begin, check_unused, listening
+from trtops.serve.backstage import Begin
 from trtops.serve.controls import Settings
 from trtops.serve.exchange import Limits
 from trtops.serve.fleet_metrics import channel_metrics, fleet_metrics
@@ -71,6 +71,7 @@ class ServeSettings:
         otel: write spans by OpenTelemetry.
         json_logs: whether the log is JSON, as the logging extension tells.
         workers: run engines in processes of their own; None: in this one.
+        hang: seconds without a sign of life, or that a batch may run, after which a process is replaced.
     """
 
     duty: Duty
@@ -90,6 +91,7 @@ class ServeSettings:
     otel: bool = False
     json_logs: bool = False
     workers: Workers | None = None
+    hang: float = 10.0
 
 
 @dataclass(frozen=True)
@@ -98,13 +100,11 @@ class Workers:
 
     Attributes:
         devices: what ``CUDA_VISIBLE_DEVICES`` is for the workers of each device; "" leaves it as it is.
-        hang: seconds without a sign of life, or that a batch may run, after which a worker is replaced.
         settle: seconds that an engine serves alone before it moves in with the others; None: it stays alone.
         host_memory, device_memory: bytes that all pools may take on the host and on each device; None: no bound.
     """
 
     devices: tuple[str, ...] = ("",)
-    hang: float = 10.0
     settle: float | None = 30.0
     host_memory: int | None = None
     device_memory: int | None = None
@@ -213,7 +213,7 @@ def _home(
             path,
             observer=meter,
             devices=isolated.devices,
-            pace=Pace(silence=isolated.hang, run=isolated.hang, settle=isolated.settle),
+            pace=Pace(silence=settings.hang, run=settings.hang, settle=isolated.settle),
             host_memory=isolated.host_memory,
             device_memory=isolated.device_memory,
             nursery=nursery,
@@ -282,7 +282,6 @@ class Doors:
         self._server = server
         self._settings = settings
         self._fronts: FrontEnds | None = None
-        self._reserved: socket.socket | None = None
         self._home = home
 
     async def open(self) -> dict[str, int]:
@@ -298,7 +297,7 @@ class Doors:
         settings, server = self._settings, self._server
         ports: dict[str, int] = {}
         if settings.front_ends:
-            ports |= await self._open_front_ends(settings)
+            ports = await self._open_front_ends(settings)
         else:
             ports["port"] = await server.listen(server.data, settings.host, settings.port)
             if settings.grpc_port is not None:
@@ -310,33 +309,19 @@ class Doors:
         return ports
 
     async def _open_front_ends(self, settings: ServeSettings) -> dict[str, int]:
-        grpc: tuple[str, int] | None = None
-        ports: dict[str, int] = {}
+        wanted = {"port": settings.port}
         if settings.grpc_port is not None:
             if settings.grpc_port and settings.grpc_port == settings.port:
                 raise InputError(f"HTTP and gRPC cannot share port {settings.port}", fix="give gRPC another port")
-            try:
-                check_unused(settings.host, settings.grpc_port)
-                self._reserved = listening(settings.host, settings.grpc_port, 0)
-            except OSError as error:
-                raise cannot_listen(error, settings.host, settings.grpc_port) from None
-            ports["grpc_port"] = int(self._reserved.getsockname()[1])
-            grpc = settings.host, ports["grpc_port"]
-        begin = Begin(str(self._home.socket), settings.limits, grpc, settings.otel, settings.json_logs)
-        hang = (settings.workers or Workers()).hang
-        fronts = FrontEnds(settings.front_ends, begin, self._server.desk, self._home.nursery, hang=hang)
+            wanted["grpc_port"] = settings.grpc_port
+        begin = Begin(str(self._home.socket), settings.limits, settings.otel, settings.json_logs)
+        fronts = FrontEnds(settings.front_ends, begin, self._server.desk, self._home.nursery, hang=settings.hang)
         self._fronts = fronts
         self._server.desk.numbers = fronts.numbers
         self._server.routes.regions_changed = fronts.regions_changed
         self._server.exposition.front_ends = fronts
-        try:
-            ports["port"] = await fronts.start(settings.host, settings.port, self._server.snapshot)
-        except socket.gaierror as error:
-            raise InputError(
-                f"cannot find host '{settings.host}': {error.strerror}", fix="give an address of this machine"
-            ) from None
-        except OSError as error:
-            raise cannot_listen(error, settings.host, settings.port) from None
+        ports = {name: _opened(fronts, settings.host, port) for name, port in wanted.items()}
+        await fronts.start(self._server.snapshot)
         return ports
 
     async def settled(self) -> None:
@@ -350,8 +335,17 @@ class Doors:
         if self._fronts is not None:
             await self._fronts.close(drain)
         await self._server.close(drain)
-        if self._reserved is not None:
-            self._reserved.close()
+
+
+def _opened(fronts: FrontEnds, host: str, port: int) -> int:
+    try:
+        return fronts.open(host, port)
+    except socket.gaierror as error:
+        raise InputError(
+            f"cannot find host '{host}': {error.strerror}", fix="give an address of this machine"
+        ) from None
+    except OSError as error:
+        raise cannot_listen(error, host, port) from None
 
 
 async def _settle(agent: Agent, seconds: float, stop: asyncio.Event) -> None:

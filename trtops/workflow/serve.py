@@ -115,6 +115,7 @@ def serve(workspace: Workspace, names: Sequence[str], listen: Listen, accepts: S
             otel=listen.otel,
             json_logs=listen.json_logs,
             workers=workers,
+            hang=listen.hang,
         )
         return run(settings, registry=workspace.registry(), store=workspace.store, nursery=nursery)
 
@@ -171,7 +172,6 @@ def _workers(listen: Listen) -> Workers | None:
         sizes = _sizes(listen.memory)
         return Workers(
             devices=listen.devices or ("",),
-            hang=listen.hang,
             host_memory=sizes.get("host", os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")),
             device_memory=sizes.get("device"),
         )

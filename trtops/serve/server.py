@@ -36,6 +36,7 @@ from trtops.serve.observe import ExecutorMeter
 from trtops.serve.ports import SWITCH_INTERVAL, HttpServer, cannot_listen
 from trtops.serve.snapshot import Snapshots
 from trtops.serve.trace import from_environment
+from trtops.serve.watchdog import Watchdog
 from trtops.transport.server import Server as Shared
 
 if TYPE_CHECKING:
@@ -175,6 +176,15 @@ class Home:
     folder: Path | None = None
     nursery: Nursery | None = None
 
+    def watchdog(self, hang: float) -> Watchdog | None:
+        """Ends this process when a batch that it runs itself hangs; None: others run them. On the event loop."""
+        return Watchdog(self.loader.longest_run, hang, self._leave) if isinstance(self.loader, Executor) else None
+
+    def _leave(self) -> None:
+        if self.folder is not None:
+            shutil.rmtree(self.folder, ignore_errors=True)
+        os._exit(70)  # EX_SOFTWARE, sysexits.h
+
     def close(self, *, drain: float) -> None:
         """Stop. Requests in flight get ``drain`` seconds."""
         if self.shared is not None:
@@ -248,7 +258,9 @@ async def _serve(settings: ServeSettings, home: Home, agent: Agent, meter: Execu
     if home.supervisor is not None:
         server.exposition.more.append(partial(fleet_metrics, home.supervisor))
         agent.parts["workers"] = home.supervisor.overview
-    doors = Doors(server, settings, home)
+    doors, watchdog = Doors(server, settings, home), home.watchdog(settings.hang)
+    if watchdog is not None:
+        watchdog.start()
     try:
         ports = await doors.open()
         agent.start()
@@ -271,6 +283,8 @@ async def _serve(settings: ServeSettings, home: Home, agent: Agent, meter: Execu
         await loop.run_in_executor(None, partial(home.close, drain=left))
         if tracer is not None:
             await loop.run_in_executor(None, tracer.close)
+        if watchdog is not None:
+            watchdog.stop()
     return 0
 
 

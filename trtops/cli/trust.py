@@ -126,10 +126,11 @@ def revoke(
 ) -> int:
     """Trust a key for nothing any more.
 
-    Nor what it has signed: services keep what runs, and load nothing new that only this key vouches for. What that is,
-    in every environment that can be reached, is listed first, also where no root key is; nothing is revoked (exit 2)
-    without --yes. A role that would have too few keys left gets a new one of this home. Release again what the key had signed; seal anew what it
-    vouched for as a release key, since whoever has it could have chosen the value.
+    Nor what it has signed: services keep what runs, and load nothing new that only this key vouches for. What that
+    is, in every environment that can be reached, is listed first, also where no root key is; nothing is revoked
+    (exit 2) without --yes. A role that would have too few keys left gets a new one of this home. Release again what
+    the key had signed; seal anew what it vouched for as a release key, since whoever has it could have chosen the
+    value.
     """
     from trtops.workflow.revoke import consequences
     from trtops.workflow.revoke import revoke as run

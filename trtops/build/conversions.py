@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from trtops.build.plan import counted_precision
-from trtops.digest import Digest, Value, digest_of
-from trtops.errors import StorageError, TrtopsError
+from trtops.build.voucher import Vouched, VouchedRecord
+from trtops.digest import Digest, digest_of
+from trtops.errors import TrtopsError
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -28,7 +29,7 @@ CONVERSIONS = "conversion"
 MAX_CONVERTED_BYTES = 2 << 30
 
 
-class Conversion(Value):
+class Conversion(Vouched):
     """What a builder key signs of a converted model.
 
     Attributes:
@@ -37,7 +38,6 @@ class Conversion(Value):
         steps: what was done, in words.
     """
 
-    key: str
     model: Digest
     steps: tuple[str, ...]
 
@@ -65,13 +65,9 @@ class Conversions:
         Raises:
             TrustError, StorageError, IntegrityError, FetchFailed: what is there cannot be used; says why.
         """
-        body = self.store.record(CONVERSIONS, self.key)
-        if body is None:
+        statement = self._record.read()
+        if statement is None:
             return None
-        where = f"record {CONVERSIONS} {self.key}"
-        statement = self.voucher.opened(body, where, Conversion)
-        if statement.key != self.key:
-            raise StorageError(f"the record is of another conversion: {statement.key}", where=where)
         path.write_bytes(self.store.read(statement.model, MAX_CONVERTED_BYTES))
         return statement.steps
 
@@ -82,11 +78,14 @@ class Conversions:
             None, or what was lost, in words: a build never fails for it.
         """
         try:
-            statement = Conversion(key=self.key, model=self.store.put_file(path), steps=steps)
-            self.store.keep(CONVERSIONS, self.key, self.voucher.sign(statement))
+            self._record.write(Conversion(key=self.key, model=self.store.put_file(path), steps=steps))
         except (OSError, TrtopsError) as error:
             return f"the converted model was not kept: {error}"
         return None
+
+    @property
+    def _record(self) -> VouchedRecord[Conversion]:
+        return VouchedRecord(self.store, CONVERSIONS, self.key, self.voucher, Conversion)
 
 
 def conversion_key(plan: BuildPlan) -> str | None:

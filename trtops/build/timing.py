@@ -19,8 +19,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from trtops.digest import Digest, Value, digest_of
-from trtops.errors import BuildFailed, StorageError, TrtopsError
+from trtops.build.voucher import Vouched, VouchedRecord
+from trtops.digest import Digest, digest_of
+from trtops.errors import BuildFailed, TrtopsError
 
 if TYPE_CHECKING:
     from trtops.build.plan import BuildPlan
@@ -36,7 +37,7 @@ _BACKENDS = frozenset({"tensorrt", "fake"})
 _MERGE_SECONDS = 120.0
 
 
-class Timed(Value):
+class Timed(Vouched):
     """What a builder key signs of a timing cache.
 
     Attributes:
@@ -45,7 +46,6 @@ class Timed(Value):
         size_bytes: their number.
     """
 
-    key: str
     cache: Digest
     size_bytes: int
 
@@ -73,7 +73,7 @@ class Timings:
         Raises:
             TrustError, StorageError, IntegrityError, FetchFailed: what is there cannot be used; says why.
         """
-        now = self._now()
+        now = self._record.read()
         if now is not None:
             path.write_bytes(self.store.read(now.cache, MAX_TIMINGS_BYTES))
         return None if now is None else now.cache
@@ -112,25 +112,18 @@ class Timings:
         digest = self.store.put_bytes(made)
         if now is not None and now.cache == digest:
             return
-        statement = Timed(key=self.key, cache=digest, size_bytes=len(made))
-        self.store.keep(TIMINGS, self.key, self.voucher.sign(statement))
+        self._record.write(Timed(key=self.key, cache=digest, size_bytes=len(made)))
         if now is not None:  # a build that starts at this moment from the old one finds it gone, and times anew
             self.store.remove(now.cache)
 
-    def _now(self) -> Timed | None:
-        body = self.store.record(TIMINGS, self.key)
-        if body is None:
-            return None
-        where = f"record {TIMINGS} {self.key}"
-        statement = self.voucher.opened(body, where, Timed)
-        if statement.key != self.key:
-            raise StorageError(f"the record is of another device or version: {statement.key}", where=where)
-        return statement
+    @property
+    def _record(self) -> VouchedRecord[Timed]:
+        return VouchedRecord(self.store, TIMINGS, self.key, self.voucher, Timed)
 
     def _trusted(self) -> Timed | None:
         """What is there now, if it holds: a forged record, or one whose bytes are gone, is replaced."""
         try:
-            now = self._now()
+            now = self._record.read()
             return now if now is not None and self.store.has(now.cache) else None
         except TrtopsError:
             return None

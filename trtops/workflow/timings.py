@@ -1,4 +1,4 @@
-"""Who vouches for what builds keep for later ones: the builder keys of this home, as for engines."""
+"""Who vouches for what builds and measurements keep for later ones: the builder keys of this home, as for engines."""
 
 from __future__ import annotations
 
@@ -9,21 +9,18 @@ from trtops.build.timing import Timed
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from typing import TypeVar
 
-    from trtops.digest import Value
+    from trtops.build.voucher import Statement, Vouched
     from trtops.release.keys import Keys
 
-    Statement = TypeVar("Statement", bound=Value)
-
-PREDICATES: Mapping[type[Value], str] = {
+PREDICATES: Mapping[type[Vouched], str] = {
     Timed: "https://github.com/trtops/trtops/predicates/timing-cache/v1",
     Conversion: "https://github.com/trtops/trtops/predicates/conversion/v1",
 }
 
 
 class KeyVoucher:
-    """Signs timing caches and converted models with the builder key, and takes what a trusted builder key signed."""
+    """Signs what is kept in a store with the builder key, and takes what a trusted builder key signed."""
 
     def __init__(self, keys: Keys) -> None:
         """Take the keys of a home."""
@@ -33,7 +30,7 @@ class KeyVoucher:
         """Show whose keys they are."""
         return f"KeyVoucher({self._keys!r})"
 
-    def sign(self, statement: Value) -> bytes:
+    def sign(self, statement: Vouched) -> bytes:
         """A signed record of a statement.
 
         Raises:
@@ -53,12 +50,13 @@ class KeyVoucher:
 
         from trtops.digest import canonical
         from trtops.errors import TrustError
-        from trtops.release.envelope import Statement, verify_payload
+        from trtops.release.envelope import Statement as Envelope
+        from trtops.release.envelope import verify_payload
 
         keys, threshold = self._keys.root().members("builder")
         payload, _ = verify_payload(body, keys, threshold, role="builder", where=where)
         try:
-            envelope = Statement.model_validate_json(payload)
+            envelope = Envelope.model_validate_json(payload)
             found = kind.model_validate_json(canonical(envelope.predicate))
         except ValidationError as error:
             raise TrustError("the record is another document", where=where) from error

@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 from trtops.backend.port import DeviceTimes
-from trtops.bench.device import DeviceTimeline, advice, knee, timeline_from_bytes
-from trtops.errors import IntegrityError
+from trtops.bench.device import advice, knee
 from trtops.report.device import device_times
 
 
@@ -69,10 +68,3 @@ def test_calm_engine_gets_no_advice() -> None:
 )
 def test_knee(rates: list[tuple[int, float]], batch: int | None) -> None:
     assert knee(rates) == batch
-
-
-def test_timeline_is_read_back() -> None:
-    timeline = DeviceTimeline(times=(_times(),))
-    assert timeline_from_bytes(timeline.canonical_bytes()) == timeline
-    with pytest.raises(IntegrityError, match="damaged"):
-        timeline_from_bytes(b"{}")

@@ -6,11 +6,8 @@ import math
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from pydantic import ValidationError
-
 from trtops.backend.port import DeviceTimes
-from trtops.digest import Value
-from trtops.errors import IntegrityError
+from trtops.build.voucher import Vouched
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -21,22 +18,14 @@ _HOST = 0.3  # a third of the wall time is neither copy nor computation
 _GAIN = 1.1
 
 
-class DeviceTimeline(Value):
-    """The parts of an execution, by batch size."""
+class DeviceTimeline(Vouched):
+    """What a builder key signs of the parts of an execution, by batch size; ``key`` is the artifact's digest.
+
+    No policy judges it and no evidence holds it. It is signed all the same: people set ``execution`` and ``memory`` by
+    what :func:`advice` makes of it, and a store may be one that others write to.
+    """
 
     times: tuple[DeviceTimes, ...]
-
-
-def timeline_from_bytes(body: bytes) -> DeviceTimeline:
-    """Read what :meth:`DeviceTimeline.canonical_bytes` wrote.
-
-    Raises:
-        IntegrityError: it is not that.
-    """
-    try:
-        return DeviceTimeline.model_validate_json(body)
-    except ValidationError as error:
-        raise IntegrityError("the record of device times is damaged", fix="measure again with --fresh") from error
 
 
 def advice(times: Sequence[DeviceTimes]) -> list[str]:

@@ -12,13 +12,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from trtops.errors import NotLoadable, TrustError
+from trtops.backend.port import Progress
+from trtops.errors import NotLoadable, TrtopsError, TrustError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from trtops.accuracy import Samples
-    from trtops.backend.port import Backend, BackendStatus, DeviceTimes, Progress, Session, Sidecar
+    from trtops.backend.port import Backend, BackendStatus, DeviceTimes, Session, Sidecar
+    from trtops.bench.device import DeviceTimeline
+    from trtops.build.voucher import VouchedRecord
     from trtops.device import Device
     from trtops.evidence import Accuracy, Benchmark, Evidence
     from trtops.spec.engine import EngineSpec
@@ -32,7 +35,7 @@ EVIDENCE = "evidence"
 """Kind of the store's records: plan key and engine -> evidence, as a DSSE envelope that a builder key signed."""
 
 DEVICE_TIMES = "device-times"
-"""Kind of the store's records: artifact -> where an execution's time goes (:class:`DeviceTimeline`)."""
+"""Kind of the store's records: artifact -> where an execution's time goes (:class:`DeviceTimeline`), signed."""
 
 _PROBE_SECONDS = 2.0
 
@@ -250,11 +253,23 @@ class _Run:
                 progress=self._say("verify"),
             )
 
-    def _kept_times(self) -> tuple[DeviceTimes, ...]:
-        from trtops.bench.device import timeline_from_bytes
+    @property
+    def _timeline(self) -> VouchedRecord[DeviceTimeline]:
+        from trtops.bench.device import DeviceTimeline
+        from trtops.build.voucher import VouchedRecord
+        from trtops.workflow.timings import KeyVoucher
 
-        body = self.workspace.store.record(DEVICE_TIMES, str(self.sidecar.artifact))
-        return timeline_from_bytes(body).times if body else ()
+        key, voucher = str(self.sidecar.artifact), KeyVoucher(self.workspace.keys)
+        return VouchedRecord(self.workspace.store, DEVICE_TIMES, key, voucher, DeviceTimeline)
+
+    def _kept_times(self) -> tuple[DeviceTimes, ...]:
+        """What was measured before; nothing where no trusted key vouches for it: only reports tell it."""
+        try:
+            kept = self._timeline.read()
+        except TrtopsError as error:
+            self._say("bench")(Progress(phase=f"device times of before are left out (--fresh measures them): {error}"))
+            return ()
+        return kept.times if kept is not None else ()
 
     def _probe(self, session: Session) -> tuple[DeviceTimes, ...]:
         """Ask the session where the time of each batch size goes, where it can tell."""
@@ -266,8 +281,7 @@ class _Run:
             return ()
         work = plan_workload(self.spec.benchmark.batch_sizes, self.spec.profiles, session.inputs, self.samples)
         times = tuple(session.probe(one.variants[0], batch=one.batch, seconds=_PROBE_SECONDS) for one in work)
-        body = DeviceTimeline(times=times).canonical_bytes()
-        self.workspace.store.keep(DEVICE_TIMES, str(self.sidecar.artifact), body)
+        self._timeline.write(DeviceTimeline(key=str(self.sidecar.artifact), times=times))
         return times
 
     def _bench(self, session: Session) -> Benchmark:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from trtops.bench.device import DeviceTimeline
 from trtops.build.conversions import Conversion
 from trtops.build.timing import Timed
 
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
 PREDICATES: Mapping[type[Vouched], str] = {
     Timed: "https://github.com/trtops/trtops/predicates/timing-cache/v1",
     Conversion: "https://github.com/trtops/trtops/predicates/conversion/v1",
+    DeviceTimeline: "https://github.com/trtops/trtops/predicates/device-times/v1",
 }
 
 

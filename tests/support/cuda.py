@@ -1,6 +1,6 @@
 """A CUDA runtime and a TensorRT in host memory, for the faults of devices that a real one does not play on demand.
 
-The engine that they run computes ``y = 2 * x`` (float32, ``[N, 4]``).
+The engine that they run computes ``y = 2 * x`` (float32, ``[N, 4]`` unless told otherwise, in any memory format).
 """
 
 from __future__ import annotations
@@ -9,6 +9,8 @@ import ctypes
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
+
+from trtops.tensor import in_format, stored_elements
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -43,6 +45,7 @@ class Cudart:
         self.graphs = 0
         self.registered: dict[int, int] = {}
         self.direct: list[int] = []
+        self.direct_from: list[int] = []
         self.recording: list[Callable[[], object]] | None = None
         self.recorded: dict[int, list[Callable[[], object]]] = {}
         self.free = 1 << 30
@@ -94,6 +97,7 @@ class Cudart:
             return (719,)
         if any(at <= of and of + size <= at + length for at, length in self.registered.items()):
             self.direct.append(size)
+            self.direct_from.append(of)
         else:
             inside = any(at <= of and of + size <= at + len(block) for at, block in list(self.blocks.items()))
             assert inside or not self.strict, "a copy from pageable memory"
@@ -186,11 +190,16 @@ class _DataType:
     name = "FLOAT"
 
 
+class _Format:
+    def __init__(self, name: str) -> None:
+        self.name = name.upper()
+
+
 class Context:
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
         self.addresses: dict[str, int] = {}
-        self.shape: tuple[int, ...] = (-1, 4)
+        self.shape: tuple[int, ...] = engine.shape
         self.profile = 0
 
     def set_optimization_profile_async(self, index: int, _: int) -> bool:
@@ -202,7 +211,7 @@ class Context:
         return True
 
     def get_tensor_shape(self, name: str) -> tuple[int, ...]:
-        return (-1, 4) if name == "y" and self.engine.data_dependent else self.shape
+        return self.engine.shape if name == "y" and self.engine.data_dependent else self.shape
 
     def set_tensor_address(self, name: str, address: int) -> bool:
         self.addresses[name] = address
@@ -215,10 +224,12 @@ class Context:
         cudart: Any = self.engine.cudart
 
         def compute() -> None:
-            count = int(np.prod(shape))
-            x: Any = (ctypes.c_float * count).from_address(addresses["x"])
-            y: Any = (ctypes.c_float * count).from_address(addresses["y"])
-            np.frombuffer(y, np.float32)[:] = 2 * np.frombuffer(x, np.float32)
+            np.multiply(2, view("x"), out=view("y"))
+
+        def view(name: str) -> Any:
+            lies: Any = self.engine.formats.get(name, "linear")
+            raw: Any = (ctypes.c_float * stored_elements(shape, lies)).from_address(addresses[name])
+            return in_format(np.frombuffer(raw, np.float32), shape, lies)
 
         if cudart is None:
             compute()
@@ -230,7 +241,16 @@ class Context:
 class Engine:
     num_io_tensors = 2
 
-    def __init__(self, profiles: int, *, data_dependent: bool = False) -> None:
+    def __init__(
+        self,
+        profiles: int,
+        *,
+        data_dependent: bool = False,
+        shape: tuple[int, ...] = (-1, 4),
+        formats: dict[str, str] | None = None,
+    ) -> None:
+        self.shape = shape
+        self.formats = formats or {}
         self.num_optimization_profiles = profiles
         self.data_dependent = data_dependent
         self.refuses = False
@@ -249,6 +269,9 @@ class Engine:
 
     def get_tensor_dtype(self, _: str) -> type[_DataType]:
         return _DataType
+
+    def get_tensor_format(self, name: str) -> _Format:
+        return _Format(self.formats.get(name, "linear"))
 
     def create_execution_context(self) -> Context:
         self.context = Context(self)

@@ -6,10 +6,13 @@ from typing import TYPE_CHECKING, Any
 
 from trtops.errors import BuildFailed, InputError
 from trtops.spec.bindings import format_problem, unknown_binding
-from trtops.tensor import TensorInfo
+from trtops.tensor import TensorInfo, in_format, stored_elements
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
+
+    import numpy as np
+    from numpy.typing import NDArray
 
     from trtops.backend.port import Arrays
     from trtops.spec.bindings import Binding
@@ -107,6 +110,17 @@ def _formatted(infos: Iterable[TensorInfo], formats: Mapping[str, MemoryFormat])
         else info.model_copy(update={"format": wanted})
         for info in infos
     )
+
+
+def laid(array: NDArray[np.generic], info: TensorInfo) -> NDArray[np.generic]:
+    """An array that lies as a binding does, the same where that is linear, else a copy, filled up with zeros."""
+    if info.format == "linear":
+        return array
+    import numpy as np
+
+    copy = in_format(np.zeros(stored_elements(array.shape, info.format), array.dtype), array.shape, info.format)
+    copy[...] = array
+    return copy
 
 
 def check_inputs(

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import Field, ValidationError
 
-from trtops.backend.bindings import carrier, check_inputs, with_formats
+from trtops.backend.bindings import carrier, check_inputs, laid, with_formats
 from trtops.backend.port import BackendStatus, BuildResult, Progress
 from trtops.device import Device
 from trtops.digest import Digest, Value
@@ -324,7 +324,9 @@ def row_sums(
         )
         column = total[: shape[0]].reshape(-1, *[1] * (len(shape) - 1)) if shape else total[0]
         filled = np.ascontiguousarray(np.broadcast_to(column, shape))
-        results[output.name] = filled.astype(np.str_ if output.dtype == "string" else carrier(output.dtype))
+        results[output.name] = laid(
+            filled.astype(np.str_ if output.dtype == "string" else carrier(output.dtype)), output
+        )
     return results
 
 

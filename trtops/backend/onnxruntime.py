@@ -15,7 +15,7 @@ import platform
 import re
 from typing import TYPE_CHECKING, Any
 
-from trtops.backend.bindings import as_loaded, check_inputs, with_formats
+from trtops.backend.bindings import as_loaded, check_inputs, laid, with_formats
 from trtops.backend.inspect import inspect_onnx
 from trtops.backend.port import BackendStatus, BuildResult, Progress
 from trtops.backend.versions import installed, same_series, satisfies
@@ -185,6 +185,7 @@ class OnnxRuntimeSession:
             self._inputs = as_loaded(self._inputs, sidecar.inputs)
             self._outputs = as_loaded(self._outputs, sidecar.outputs)
         self._names = [output.name for output in self._outputs]
+        self._laid = tuple(output for output in self._outputs if output.format != "linear")
 
     def __repr__(self) -> str:
         """Show the bindings and whether it is closed."""
@@ -217,7 +218,10 @@ class OnnxRuntimeSession:
             if type(error).__name__ in {"InvalidArgument", "RuntimeException"} and "alloc" not in str(error).lower():
                 raise InputError(f"the model refuses these inputs: {reason(error)}") from error
             raise Retryable(f"ONNX Runtime failed: {reason(error)}") from error
-        return dict(zip(self._names, results, strict=True))
+        outputs: dict[str, NDArray[np.generic]] = dict(zip(self._names, results, strict=True))
+        for info in self._laid:  # the library makes C arrays only
+            outputs[info.name] = laid(outputs[info.name], info)
+        return outputs
 
     def close(self) -> None:
         """Free the graph. Idempotent."""

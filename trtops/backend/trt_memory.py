@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import ctypes
-import math
 from typing import TYPE_CHECKING, Any, Literal
 
 from trtops.backend.bindings import carrier
 from trtops.backend.cuda_device import CudaError, checked
-from trtops.tensor import DTYPES
+from trtops.tensor import DTYPES, in_format, stored_elements
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from trtops.tensor import Shape
+    from trtops.tensor import MemoryFormat, Shape
 
 ALIGNMENT = 256  # of buffers, as TensorRT asks for
 
@@ -73,13 +72,14 @@ class Buffer:
         """Bytes of the device."""
         return self.size if self.copied or self._managed else 0
 
-    def view(self, shape: Shape, dtype: str) -> NDArray[np.generic]:
-        """The host memory as an array; valid until :meth:`free`."""
+    def view(self, shape: Shape, dtype: str, format: MemoryFormat = "linear") -> NDArray[np.generic]:  # noqa: A002
+        """The host memory as an array that lies in a format; valid until :meth:`free`."""
         import numpy as np
 
-        raw = (ctypes.c_uint8 * (math.prod(shape) * DTYPES[dtype][1])).from_address(self.host)
-        array: NDArray[np.generic] = np.ndarray(shape, dtype=np.dtype(carrier(dtype)), buffer=memoryview(raw))
-        return array
+        elements = stored_elements(shape, format)
+        raw = (ctypes.c_uint8 * (elements * DTYPES[dtype][1])).from_address(self.host)
+        flat: NDArray[np.generic] = np.ndarray((elements,), dtype=np.dtype(carrier(dtype)), buffer=memoryview(raw))
+        return in_format(flat, shape, format)
 
     def free(self) -> None:
         """Give it back. Idempotent."""

@@ -7,11 +7,10 @@ event. Sessions of several streams share the engine's weights and overlap: one c
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from trtops.backend import cuda_device
-from trtops.backend.bindings import check_inputs, tightest
+from trtops.backend.bindings import check_inputs, laid, tightest
 from trtops.backend.cuda_device import CudaError, checked, lost
 from trtops.backend.pinned import PAGE_LOCKED
 from trtops.backend.trt_bindings import check_bindings
@@ -19,10 +18,9 @@ from trtops.backend.trt_graph import bare_context, capture, scratch_bytes
 from trtops.backend.trt_log import logger, meaning
 from trtops.backend.trt_memory import ALIGNMENT, Buffer
 from trtops.backend.trt_plugins import load_for_session
-from trtops.backend.trt_prepared import Prepared, place
+from trtops.backend.trt_prepared import Prepared, locked, place, stored_bytes, views
 from trtops.backend.trt_stream import Stream
 from trtops.errors import InputError, NotLoadable, Retryable
-from trtops.tensor import DTYPES
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -241,7 +239,7 @@ class TensorRtSession:
             self._select(self._context, index)
             self._profile = index
         self._set_shapes(self._context, shapes)
-        self._prepared = self._views(self._context, shapes)
+        self._prepared = views(self._context, shapes, (self._inputs, self._outputs), self._buffers)
         return self._prepared
 
     def _bucket(self, part: Arrays, rows: int) -> Prepared:
@@ -266,56 +264,50 @@ class TensorRtSession:
         """Rows of the smallest batch of any profile."""
         return min((span.min[0] for profile in self._profiles for span in profile.inputs.values()), default=1)
 
-    def _views(self, context: Any, shapes: dict[str, Shape], graph: Any = None) -> Prepared:  # noqa: ANN401
-        """Where the tensors of an execution are."""
-        import numpy as np
-
-        wants, sources, results = [], [], []
-        for info in self._inputs:
-            shape, buffer = shapes[info.name], self._buffers[info.name]
-            view = buffer.view(shape, info.dtype)
-            wants.append((info.name, shape, np.dtype(view.dtype)))
-            sources.append((view, buffer.device, buffer.host, view.nbytes))
-        for info in self._outputs:
-            buffer = self._buffers[info.name]
-            view = buffer.view(tuple(context.get_tensor_shape(info.name)), info.dtype)
-            results.append((info.name, view, buffer.device, buffer.host, view.nbytes))
-        rows = wants[0][1][0] if wants and wants[0][1] else 1
-        return Prepared(context, graph, rows, tuple(wants), tuple(sources), tuple(results))
-
     def _copy_one(self, prepared: Prepared, inputs: Arrays) -> None:
         """Put the inputs of one request, which are of the very shapes, as :meth:`_copy_in` does."""
         to_device = self._stream.to_device
-        for (name, _, _), (view, device, host, size) in zip(prepared.wants, prepared.sources, strict=True):
+        for (name, _, _), (view, device, host, size), form in zip(
+            prepared.wants, prepared.sources, prepared.forms, strict=True
+        ):
             array = inputs[name]
             copied = self._buffers[name].copied
-            if copied and size >= _DIRECT and (address := _locked(array, size)):
+            if copied and size >= _DIRECT and (address := locked(array, size, form, PAGE_LOCKED)):
                 to_device(device, address, size)
                 continue
             view[...] = array
+            if form is not None:
+                form.clear(0, array.shape[0])
             if copied and size:
                 to_device(device, host, size)
 
     def _copy_in(self, prepared: Prepared, parts: Sequence[Arrays]) -> None:
         """Put the inputs of the requests one after the other, and zeros behind them.
 
-        What lies in page-locked memory is copied by the device from there; the rest passes through the buffer.
+        What lies in page-locked memory as the engine takes it is copied by the device from there; the rest passes
+        through the buffer.
         """
-        for (name, _, _), (view, device, host, size) in zip(prepared.wants, prepared.sources, strict=True):
+        for (name, _, _), (view, device, host, size), form in zip(
+            prepared.wants, prepared.sources, prepared.forms, strict=True
+        ):
             arrays = [part[name] for part in parts]
             if not self._buffers[name].copied:
                 place(view, arrays)
+                if form is not None:
+                    form.clear(0, view.shape[0])
                 continue
             at = staged = row = 0
             for array in arrays:
-                here = array.nbytes
-                if here >= _DIRECT and (address := _locked(array, here)):
+                here = array.nbytes if form is None else form.pitch * array.shape[0]
+                if here >= _DIRECT and (address := locked(array, here, form, PAGE_LOCKED)):
                     self._to_device(device + staged, host + staged, at - staged)
                     self._to_device(device + at, address, here)
                     staged = at + here
                     at, row = staged, row + array.shape[0]
                     continue
                 place(view if view.ndim == 0 else view[row : row + array.shape[0]], [array])
+                if form is not None:
+                    form.clear(row, row + array.shape[0])
                 at, row = at + here, row + (array.shape[0] if array.ndim else 1)
             self._to_device(device + staged, host + staged, at - staged)
             if at < size:
@@ -345,8 +337,8 @@ class TensorRtSession:
         """Wait. The next execution writes over the page-locked memory, so the caller gets its own."""
         self._stream.wait()
         if rows == prepared.rows:
-            return {name: view.copy() for name, view, *_ in prepared.results}
-        return {name: view[:rows].copy() for name, view, *_ in prepared.results}
+            return {name: view.copy("K") for name, view, *_ in prepared.results}
+        return {name: view[:rows].copy("K") for name, view, *_ in prepared.results}
 
     def probe(self, inputs: Arrays, *, batch: int, seconds: float) -> DeviceTimes:
         """Measure an execution's parts. The session is usable as before afterwards.
@@ -366,7 +358,7 @@ class TensorRtSession:
             raise lost(error) from error
 
     def _pairs(self, inputs: Arrays) -> tuple[tuple[str, NDArray[np.generic]], ...]:
-        return tuple((info.name, inputs[info.name]) for info in self._inputs)
+        return tuple((info.name, laid(inputs[info.name], info)) for info in self._inputs)
 
     def close(self) -> None:
         """Free graphs, contexts, engine, buffers and stream. Idempotent."""
@@ -449,7 +441,7 @@ class TensorRtSession:
         self._select(context, index)
         self._set_shapes(context, shapes)
         self._point(context)
-        prepared = self._views(context, shapes)
+        prepared = views(context, shapes, (self._inputs, self._outputs), self._buffers)
         self._execute(prepared)
         self._stream.synchronize()
         graph = capture(self._cudart, self._stream.handle, lambda: self._execute(prepared))
@@ -475,7 +467,7 @@ class TensorRtSession:
                 if any(size < 0 for size in shape):
                     what = f"the shape of {info.name!r} depends on values: its memory cannot be taken beforehand"
                     raise NotLoadable(what, where=str(artifact), fix="pad the output to a fixed size in the model")
-                size = math.prod(shape) * DTYPES[info.dtype][1]
+                size = stored_bytes(info, shape)
                 sizes[info.name] = max(sizes.get(info.name, 0), size)
         return sizes
 
@@ -490,11 +482,3 @@ class TensorRtSession:
             if shape is not None and not context.set_input_shape(info.name, shape):
                 what = f"input {info.name!r} has shape {list(shape)}: {meaning(self._log.errors)[0]}"
                 raise InputError(what, where=info.name)
-
-
-def _locked(array: NDArray[np.generic], size: int) -> int:
-    """Where an array is, if the device may read it from there; 0: it has to be copied."""
-    if not PAGE_LOCKED.any or not array.flags.c_contiguous:
-        return 0
-    address: int = array.__array_interface__["data"][0]
-    return address if PAGE_LOCKED.covers(address, size) else 0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Literal
 
 import numpy as np
 
@@ -37,6 +37,7 @@ class Bound:
         shape: of the binding; a string is a dynamic size.
         fixed: sizes after the first axis if none of them is dynamic, else None.
         row_bytes: bytes of one row at the largest shape that the profiles allow; None: it has no bound.
+        order: how an array has to lie in memory, in NumPy's words: ``C``, or ``K`` (in any way) where it has a format.
     """
 
     name: str
@@ -45,6 +46,7 @@ class Bound:
     shape: tuple[Dim, ...]
     fixed: tuple[int, ...] | None
     row_bytes: int | None
+    order: Literal["C", "K"] = "C"
 
     def expected(self) -> str:
         """Type and shape in the protocol's words, for messages: ``FP32 [-1, 3, 48, 192]``."""
@@ -235,6 +237,7 @@ def _bound(info: TensorInfo, profiles: Sequence[Profile]) -> Bound:
         shape=info.shape,
         fixed=whole,
         row_bytes=elements * dtype.itemsize if bounded and elements is not None else None,
+        order="C" if info.format == "linear" else "K",
     )
 
 

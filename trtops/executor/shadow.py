@@ -199,7 +199,7 @@ class _Mirror:
             if self._closed or self._waiting.qsize() >= _WAITING:
                 self._dropped += 1
             else:
-                self._waiting.put(({name: array.copy() for name, array in inputs.items()}, answer.outputs, rows))
+                self._waiting.put(({name: array.copy("K") for name, array in inputs.items()}, answer.outputs, rows))
         done(answer)
 
     def _run(self, beside: socket.socket, slots: int, input_bytes: int) -> None:

@@ -57,13 +57,14 @@ class Staging:
     def gather(self, tickets: Sequence[Ticket], rows: int) -> dict[str, NDArray[np.generic]]:
         """Inputs of a batch, C-contiguous, ``rows`` rows; filled up with zeros to the smallest batch of the profiles.
 
-        A request that runs alone is passed on as it is, without a copy.
+        A request that runs alone is passed on as it is, without a copy; inputs that have a format in whatever way they
+        lie in memory.
         """
         interface = self._interface
         requests = inputs_of(interface, tickets)
         if len(tickets) == 1 and (rows >= interface.min_rows or not interface.batchable):
             inputs = requests[0]
-            return {bound.name: np.asarray(inputs[bound.name], order="C")[...] for bound in interface.bounds}
+            return {bound.name: np.asarray(inputs[bound.name], order=bound.order)[...] for bound in interface.bounds}
         whole = max(rows, interface.min_rows)
         return {
             bound.name: self._gather_input(bound, [request[bound.name] for request in requests], rows, whole)
@@ -109,7 +110,7 @@ def inputs_of(interface: Interface, tickets: Sequence[Ticket]) -> list[Arrays]:
 
 def own(outputs: Arrays) -> dict[str, NDArray[np.generic]]:
     """Make outputs independent of the session, which may write to its buffers again: copy what is a view."""
-    return {name: array if array.flags.owndata else array.copy() for name, array in outputs.items()}
+    return {name: array if array.flags.owndata else array.copy("K") for name, array in outputs.items()}
 
 
 def check_rows(interface: Interface, outputs: Arrays, rows: int) -> None:

@@ -82,6 +82,13 @@ def test_every_problem_of_a_spec_at_once(repo: Repository) -> None:
     golden("wrong_spec.txt", repo.call("ship", "tiny").says(2, "3 problems").err)
 
 
+def test_a_runtime_config_that_no_executor_can_keep(repo: Repository) -> None:
+    change = "features: {scores: true}\nbatching: {max_queue_delay: 0ms, flush: adaptive}"
+    place = repo.edit("features: {scores: true}", change, at="adaptive", file=repo.engine / "runtime.yaml")
+    done = repo.call("check", "tiny")
+    done.says(2, f"{place}: error: `flush: adaptive` shortens a wait", "write flush: fixed")
+
+
 def test_a_wrong_runtime_config(repo: Repository) -> None:
     place = repo.edit("port: 8000", "prot: 8000", at="prot", file=repo.engine / "runtime.yaml")
     repo.call("check", "tiny").says(2, f"{place}: error", "unknown key `prot`", "did you mean `port`?")

@@ -98,9 +98,11 @@ def test_nothing_released_is_told(shipped: Repository) -> None:
 
 def test_configs_are_compared(shipped: Repository) -> None:
     shipped.call("config", "diff", "tiny", "local", "+local").says(0, "local and +local are the same")
-    (shipped.engine / "runtime.prod.yaml").write_text("server: {port: 9000}\nsections: {limits: {rows: 5}}\n")
+    (shipped.engine / "runtime.prod.yaml").write_text(
+        "server: {port: 9000}\nsections: {limits: {rows: 5}}\nbatching: {flush: fixed, padding: {sizes: {n: [4, 8]}}}\n"
+    )
     done = shipped.call("config", "diff", "tiny", "local", "+prod").says(
-        0, "server.port", "8000", "9000", "sections.limits.rows"
+        0, "server.port", "8000", "9000", "sections.limits.rows", "batching.flush", "fixed", "batching.padding.sizes.n"
     )
     assert "features" not in done.out
     text = (shipped.engine / "runtime.yaml").read_text()

@@ -19,6 +19,7 @@ import numpy as np
 
 from trtops.errors import Cancelled, InputError, Overloaded, Unavailable
 from trtops.executor.port import EngineInfo, Outcome
+from trtops.executor.retune import needs_load
 from trtops.serve.ports import HttpServer
 from trtops.tensor import TensorInfo
 
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 
     from trtops.executor.port import Request
     from trtops.serve.exchange import Limits
+    from trtops.spec.engine import Batching
 
 INFER = "/v2/models/sum/infer"
 
@@ -76,6 +78,7 @@ class FakeEngines:
     taken: list[Request] = field(default_factory=list)
     cancelled: int = 0
     loads: list[dict[str, Any]] = field(default_factory=list)
+    adjusted: list[Batching] = field(default_factory=list)
     refuse_load: Exception | None = None
 
     def __post_init__(self) -> None:
@@ -150,6 +153,15 @@ class FakeEngines:
         made = info(name, tuple(session.inputs), tuple(session.outputs), generation=about["generation"])
         made = replace(made, version=about["version"], digest=about["digest"], backend=about["backend"])
         self.add(made, session.run)
+
+    def adjust(self, name: str, *, generation: int, batching: Batching) -> bool:
+        held = next((one["batching"] for one in reversed(self.loads) if one["name"] == name), None)
+        if name not in self.running or held is None or needs_load(held, batching):
+            return False
+        about, function = self.running[name]
+        self.adjusted.append(batching)
+        self.add(replace(about, generation=generation), function)
+        return True
 
     def unload(self, name: str) -> None:
         self.running.pop(name, None)

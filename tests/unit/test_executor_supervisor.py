@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -80,6 +81,35 @@ def test_a_swap_fails_no_request_and_ends_the_old_process(
     assert callers.answers.keys() == {1, 2, 3}
     assert gone(old)
     assert next(iter(remote.engines())).generation == 3
+
+
+def test_another_batching_reaches_a_worker_with_no_load(
+    supervisor: Supervisor, remote: RemoteEngines, tmp_path: Path
+) -> None:
+    load(supervisor, tmp_path, 1)
+    before = pid(supervisor)
+    answered = threading.Event()
+    changed = Batching.model_validate({"max_batch": 8, "max_queue_delay": "60s", "queue": {"timeout": "1h"}})
+    assert supervisor.adjust("e", generation=2, batching=changed)
+    until(lambda: [info.generation for info in remote.engines()] == [2])
+    outcomes: list[Outcome] = []
+
+    def done(outcome: Outcome) -> None:
+        outcomes.append(outcome)
+        answered.set()
+
+    remote.submit("e", Request(ONES, 2), done)
+    until(lambda: any(engine.queued for engine in supervisor.units()))
+    assert not supervisor.adjust("e", generation=3, batching=changed.model_copy(update={"max_batch": 4}))
+    assert supervisor.adjust("e", generation=4, batching=changed.model_copy(update={"max_queue_delay": 0}))
+    assert answered.wait(60)
+    assert [(outcome.error, outcome.generation) for outcome in outcomes] == [(None, 4)]
+    assert pid(supervisor) == before
+    (held,) = supervisor.units()
+    assert (held.generation, held.restarts) == (4, 0)
+    load(supervisor, tmp_path, 5)  # what was adjusted is drained and freed like any other
+    until(lambda: len(supervisor.workers()) == 1)
+    assert not supervisor.adjust("f", generation=6, batching=changed)
 
 
 @pytest.mark.parametrize(

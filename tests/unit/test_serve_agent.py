@@ -22,7 +22,7 @@ from trtops.release.assemble import config_release, engine_release
 from trtops.release.publish import Bundle, publish, refresh
 from trtops.release.rollback import rollback
 from trtops.serve.faults import UnknownModel
-from trtops.spec.engine import BatchingOverride, RuntimeConfig
+from trtops.spec.engine import BatchingOverride, Padding, RuntimeConfig
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -77,11 +77,41 @@ def test_nothing_released_waits_and_says_so(world: World) -> None:
 def test_config_overrides_reach_the_executor_and_a_config_alone_is_a_swap(world: World) -> None:
     world.release("one")
     with world.agent() as agent:
-        faster = runtime().model_copy(update={"batching": BatchingOverride(max_batch=1, max_queue_delay=0)})
+        faster = runtime().model_copy(update={"batching": BatchingOverride(max_batch=2, max_queue_delay=0)})
         world.release("one", faster)
         until(lambda: generation(agent) == 2)
-        assert world.engines.loads[1]["batching"].max_batch == 1
+        assert world.engines.loads[1]["batching"].max_batch == 2
         assert world.engines.loads[0]["digest"] == world.engines.loads[1]["digest"]
+
+
+def test_a_config_that_the_planner_alone_goes_by_loads_nothing(world: World) -> None:
+    world.release("one")
+    with world.agent() as agent:
+        slower = BatchingOverride.model_validate({"max_queue_delay": "3ms", "flush": "adaptive", "priorities": 2})
+        world.release("one", runtime().model_copy(update={"batching": slower}))
+        until(lambda: generation(agent) == 2)
+        assert [(one.max_queue_delay, one.flush, one.priorities) for one in world.engines.adjusted] == [
+            (3000, "adaptive", 2)
+        ]
+        assert len(world.engines.loads) == 1
+        assert agent.swaps["cls", "adjusted"] == 1
+        assert [info.generation for info in world.engines.engines()] == [2]
+        assert engine(agent)["config_release"] != engine(agent)["engine_release"]
+        padded = BatchingOverride(padding=Padding(sizes={"width": (8,)}))
+        world.release("one", runtime().model_copy(update={"batching": padded}))
+        until(lambda: generation(agent) == 3)
+        assert world.engines.loads[1]["batching"].padding == padded.padding
+
+
+def test_a_config_that_cannot_be_kept_leaves_the_old_one_serving(world: World) -> None:
+    world.release("one")
+    with world.agent() as agent:
+        adaptive = runtime().model_copy(update={"batching": BatchingOverride(flush="adaptive", max_queue_delay=0)})
+        world.release("one", adaptive)
+        until(lambda: engine(agent)["status"] == "degraded")
+        assert "runtime config, batching.flush" in engine(agent)["reason"]
+        assert generation(agent) == 1
+        assert (len(world.engines.loads), world.engines.adjusted) == (1, [])
 
 
 def test_a_refreshed_pointer_loads_nothing(world: World) -> None:

@@ -21,12 +21,10 @@ from trtops.serve.reconcile import (
     Pointed,
     Restore,
     State,
-    apply_override,
     health,
     in_order,
     reconcile,
 )
-from trtops.spec.engine import Batching, BatchingOverride, Queue
 
 
 def pointed(generation: int, release: str = "", config: str = "config") -> Pointed:
@@ -120,14 +118,6 @@ def test_grace_is_borne_in_silence() -> None:
     state = replace(RUNS_ONE, away_since=100.0, problem="the registry is away")
     assert health(state, 109.0, 10.0) == ("ready", None)
     assert health(state, 110.0, 10.0) == ("degraded", "the registry is away")
-
-
-def test_only_what_a_config_names_changes() -> None:
-    batching = Batching.model_validate({"max_batch": 8, "max_queue_delay": "2ms", "priorities": 3})
-    assert apply_override(batching, BatchingOverride()) == batching
-    queue = Queue(max_size=7)
-    changed = apply_override(batching, BatchingOverride(max_batch=4, max_queue_delay=0, queue=queue))
-    assert changed == Batching(max_batch=4, max_queue_delay=0, queue=queue, priorities=3)
 
 
 def test_gpus_come_first_and_else_the_order_stays() -> None:

@@ -8,7 +8,7 @@ makes its device current in ``run``.)
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -19,6 +19,7 @@ from trtops.executor.cost import Cost
 from trtops.executor.interface import Interface
 from trtops.executor.memory import Pool, readable
 from trtops.executor.port import EngineInfo
+from trtops.executor.retune import needs_load, retune
 from trtops.executor.staging import Staging, staging_bytes
 from trtops.executor.state import EngineQueue, Policy
 from trtops.spec.engine import Memory
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 
     from trtops.backend.port import Session
     from trtops.executor.memory import Budget
+    from trtops.executor.state import State
     from trtops.spec.engine import Batching, Execution, Profile
     from trtops.tensor import Dim, TensorInfo
 
@@ -86,6 +88,16 @@ class Engine:
             return "draining"
         lanes = len(self.queue.lanes)
         return "serving" if lanes == len(self.stagings) else "degraded" if lanes else "reloading"
+
+    def adjust(self, state: State, generation: int, batching: Batching) -> bool:
+        """Put requests together by other rules, if that needs no load; False: nothing was changed."""
+        order = self._order
+        if needs_load(order.batching, batching):
+            return False
+        self._order = replace(order, generation=generation, batching=batching)
+        self.info = replace(self.info, generation=generation)
+        retune(state, self.queue, Policy.of(batching, max_batch=self.queue.policy.max_batch))
+        return True
 
     def reopen(self) -> Session:
         """Open another session and run it once, in place of one that died.

@@ -42,6 +42,8 @@ if TYPE_CHECKING:
     from trtops.executor.worker import Ran
     from trtops.spec.engine import Batching, Memory, Profile
 
+    _Why = Callable[[Ticket], TrtopsError]
+
 log = logging.getLogger(__name__)
 
 
@@ -133,9 +135,9 @@ class Executor:
             interface, queue = loaded.interface, loaded.queue
             shape = interface.check(request)
             rows = request.rows if interface.batchable else 1
-            level = min(priority, queue.policy.priorities - 1) if priority else 0
-            ticket = Ticket(rows, level, request.deadline, (request, done), request.client)
+            ticket = Ticket(rows, priority, request.deadline, (request, done), request.client)
             with self._lock:
+                ticket.priority = min(priority, queue.policy.priorities - 1) if priority else 0
                 if queue.draining:
                     continue  # it was swapped out or unloaded meanwhile: look again
                 if loaded.failed:
@@ -222,13 +224,7 @@ class Executor:
             self._clerk.put(self._failure(engine, [action.ticket], how, action.reason, running=action.running))
 
     def _failure(
-        self,
-        engine: Engine,
-        tickets: Sequence[Ticket],
-        error: Callable[[Ticket], TrtopsError],
-        reason: str,
-        *,
-        running: bool = False,
+        self, engine: Engine, tickets: Sequence[Ticket], error: _Why, reason: str, *, running: bool = False
     ) -> Work:
         return Failure(tickets, error, engine.info, reason, self._observer, running)
 
@@ -441,6 +437,16 @@ class Executor:
         self._publish()
         if old is not None:
             self._retire(old)
+
+    def adjust(self, name: str, *, generation: int, batching: Batching) -> bool:
+        """Put requests together by other rules, without a load (:meth:`trtops.executor.port.Loader.adjust`)."""
+        with self._lock:
+            engine = self._routes.get(name)
+            if engine is None or engine.failed or not engine.adjust(self._state, generation, batching):
+                return False
+            self._publish()
+            self._do(planner.plan(self._state, self._clock()))
+            return True
 
     def _publish(self) -> None:
         self._infos = tuple(self._routes[name].info for name in sorted(self._routes))

@@ -20,6 +20,7 @@ from trtops.executor.attach import Attachment
 from trtops.executor.executor import Executor
 from trtops.executor.orders import (
     BEAT,
+    Adjust,
     Adopt,
     Beat,
     Compare,
@@ -42,6 +43,7 @@ from trtops.executor.orders import (
 )
 from trtops.executor.port import Opening
 from trtops.executor.shadow import Shadows
+from trtops.spec.engine import Batching
 from trtops.transport.server import Server
 
 if TYPE_CHECKING:
@@ -152,6 +154,10 @@ class Host:
     def _obey(self, order: FromSupervisor, beside: socket.socket | None) -> None:
         if isinstance(order, Load):
             threading.Thread(target=self._load, args=(order,), name="trtops-load", daemon=True).start()
+        elif isinstance(order, Adjust):
+            batching = Batching.model_validate_json(order.batching)
+            if not self._executor.adjust(order.name, generation=order.generation, batching=batching):
+                log.error("engine %s: its batching cannot be changed: it does not serve here", order.name)
         elif isinstance(order, Unload):
             self._shadows.left(order.name)
             with contextlib.suppress(TrtopsError):  # it is not there: it failed meanwhile

@@ -19,10 +19,12 @@ import msgspec
 from trtops.backend.port import Sidecar
 from trtops.errors import NotLoadable
 from trtops.executor.observer import BatchReport
+from trtops.executor.port import EngineInfo
 from trtops.spec.engine import Batching, Execution, Memory, Profile
 from trtops.tensor import TensorInfo
 
 if TYPE_CHECKING:
+    from trtops.executor.port import Tolerance
     from trtops.executor.unit import Charge
 
 PACKET: Final = 1 << 20
@@ -47,6 +49,14 @@ class Load(msgspec.Struct, tag=True, frozen=True, kw_only=True):
     profiles: tuple[bytes, ...]
     memory: bytes | None
     execution: bytes | None
+
+
+class Adjust(msgspec.Struct, tag=True, frozen=True):
+    """Supervisor: what serves under this name is this generation from now on, with this batching."""
+
+    name: str
+    generation: int
+    batching: bytes
 
 
 class Unload(msgspec.Struct, tag=True, frozen=True):
@@ -187,7 +197,7 @@ class Reports(msgspec.Struct, tag=True, frozen=True):
     dropped: int = 0
 
 
-FromSupervisor = Load | Unload | Adopt | Mirror | Compare | Stop
+FromSupervisor = Load | Adjust | Unload | Adopt | Mirror | Compare | Stop
 FromWorker = Up | Loaded | NotLoaded | Freed | Lost | Beat | Reports
 
 _encoder = msgspec.msgpack.Encoder()
@@ -284,6 +294,30 @@ def load_order(number: int, charge: Charge) -> Load:
         profiles=tuple(profile.model_dump_json().encode() for profile in charge.profiles),
         memory=None if charge.memory is None else charge.memory.model_dump_json().encode(),
         execution=None if charge.execution is None else charge.execution.model_dump_json().encode(),
+    )
+
+
+def adjust_order(charge: Charge) -> Adjust:
+    """The order to serve a charge by its batching, as its generation."""
+    return Adjust(charge.name, charge.generation, charge.batching.model_dump_json().encode())
+
+
+def compare_order(charge: Charge, rules: Tolerance) -> Compare:
+    """The order to compare what a mirror sends with the outputs of a charge."""
+    return Compare(charge.name, charge.generation, rules.atol, rules.rtol, dict(rules.bounds))
+
+
+def info_of(charge: Charge, news: Loaded) -> EngineInfo:
+    """What serves, once a worker has loaded a charge."""
+    return EngineInfo(
+        charge.name,
+        charge.generation,
+        charge.version,
+        charge.digest,
+        charge.backend,
+        tensors(news.inputs),
+        tensors(news.outputs),
+        news.max_batch,
     )
 
 

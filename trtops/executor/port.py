@@ -205,6 +205,12 @@ class Loader(Protocol):
             NotLoadable: it could not be loaded or warmed up; says why.
         """
 
+    def adjust(self, name: str, *, generation: int, batching: Batching) -> bool:
+        """Serve a generation that differs from what serves in its batching only, without a load.
+
+        False: nothing was changed, and it has to be loaded: sizes or padding differ, or the engine does not serve.
+        """
+
     def unload(self, name: str) -> None:
         """Take an engine out: requests in the queue finish, new ones are refused."""
 

@@ -255,7 +255,6 @@ class EngineQueue:
     def __init__(self, name: str, policy: Policy, *, cost: Cost | None = None, owner: Any = None) -> None:  # noqa: ANN401 - the executor's own
         """Make the queue of an engine that holds no lane yet. ``owner`` is handed back with every launch."""
         self.name = name
-        self.policy = policy
         self.cost = cost or Cost()
         self.owner = owner
         self.lanes: list[int] = []
@@ -265,10 +264,15 @@ class EngineQueue:
         self.queued = 0
         self.running = 0
         self.draining = False
+        self.timed = False
+        self.follow(policy)
+
+    def follow(self, policy: Policy) -> None:
+        """Go by a policy, while nothing waits."""
+        self.policy = policy
         self.adaptive = policy.adaptive and policy.delay > 0
         self.bound = policy.max_size
         self.timeout = policy.timeout
-        self.timed = False
         self.gap = 2 * policy.delay
         self.last = -math.inf
         smallest = policy.preferred[0] if policy.preferred else policy.max_batch

@@ -23,12 +23,13 @@ import msgspec
 
 from trtops.errors import NotLoadable, TrtopsError, Unavailable
 from trtops.executor import orders, unit
+from trtops.executor.adjusting import adjusted
 from trtops.executor.attach import plain_info
 from trtops.executor.crew import Crew
 from trtops.executor.fleet import Fleet
 from trtops.executor.observer import Observer, Silent
 from trtops.executor.overview import Overview, UnitStatus, WorkerStatus, plain
-from trtops.executor.port import EngineInfo, Opening
+from trtops.executor.port import Opening
 from trtops.executor.shadow import added
 from trtops.executor.unit import STABLE, Charge, Pace
 from trtops.transport.reception import Reception
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
 
     from trtops.backend.port import Session
     from trtops.executor.nursery import Nursery
+    from trtops.executor.port import EngineInfo
     from trtops.executor.unit import Action, Worker
     from trtops.spec.engine import Batching, Execution, Memory, Profile
     from trtops.transport.limits import Limits
@@ -47,7 +49,6 @@ log = logging.getLogger(__name__)
 
 _PATIENCE = 10.0
 """Seconds that killed workers have to be gone."""
-
 T = TypeVar("T")
 
 _TICK: Final = 0.25
@@ -183,6 +184,10 @@ class Supervisor:
         done: Future[None] = Future()
         self._ask(lambda: self._begin(charge, done))
         done.result()
+
+    def adjust(self, name: str, *, generation: int, batching: Batching) -> bool:
+        """Serve another batching without a load, in every worker (:meth:`trtops.executor.port.Loader.adjust`)."""
+        return self._ask(lambda: self._adjust(name, generation, batching))
 
     def unload(self, name: str, channel: str | None = None) -> None:
         """Take an engine out, or one channel of it. Returns at once; what waits is served.
@@ -327,6 +332,11 @@ class Supervisor:
         self._waiting[load] = done
         self._do(actions)
 
+    def _adjust(self, name: str, generation: int, batching: Batching) -> bool:
+        actions = adjusted(self._fleet, name, generation, batching)
+        self._do(actions or ())
+        return actions is not None
+
     def _do(self, actions: Sequence[Action]) -> None:
         for action in actions:
             if isinstance(action, unit.Publish):
@@ -336,6 +346,8 @@ class Supervisor:
             elif isinstance(action, unit.Load):
                 self._crew.send(action.worker, orders.load_order(action.unit, self._fleet.units[action.unit].charge))
                 self._compare(action)
+            elif isinstance(action, unit.Adjust):
+                self._crew.send(action.worker, orders.adjust_order(self._fleet.units[action.unit].charge))
             elif isinstance(action, unit.Unload):
                 self._crew.send(action.worker, orders.Unload(action.name))
             elif isinstance(action, unit.Stop):
@@ -357,8 +369,7 @@ class Supervisor:
         if routes != self._routes:
             self._routes = routes
             self._page.write(routes)
-        if infos != self._infos:
-            self._infos = infos
+        self._infos = self._infos if infos == self._infos else infos
         self._reception.announce(msgspec.json.encode([plain_info(info) for info in infos]))
 
     def _spawn(self, action: unit.Spawn) -> None:
@@ -370,9 +381,7 @@ class Supervisor:
     def _compare(self, action: unit.Load) -> None:
         charge = self._fleet.units[action.unit].charge
         if charge.tolerance is not None and charge.channel != STABLE:
-            rules = charge.tolerance
-            order = orders.Compare(charge.name, charge.generation, rules.atol, rules.rtol, dict(rules.bounds))
-            self._crew.send(action.worker, order)
+            self._crew.send(action.worker, orders.compare_order(charge, charge.tolerance))
 
     def _mirror(self, action: unit.Mirror) -> None:
         if not action.percent:
@@ -435,17 +444,8 @@ class Supervisor:
         if held is None:
             return
         charge, seconds = held.charge, now - held.since
-        info = EngineInfo(
-            charge.name,
-            charge.generation,
-            charge.version,
-            charge.digest,
-            charge.backend,
-            orders.tensors(news.inputs),
-            orders.tensors(news.outputs),
-            news.max_batch,
-        )
-        self._do(self._fleet.loaded(news.number, info, (news.host_bytes, news.device_bytes), now))
+        held_bytes = news.host_bytes, news.device_bytes
+        self._do(self._fleet.loaded(news.number, orders.info_of(charge, news), held_bytes, now))
         self._observer.loaded(charge.name, charge.generation, seconds)
 
     def _report(self, news: orders.Reports) -> None:

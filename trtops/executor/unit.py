@@ -141,6 +141,14 @@ class Load:
 
 
 @dataclass(frozen=True, slots=True)
+class Adjust:
+    """Tell a worker of a unit's new generation and batching."""
+
+    worker: int
+    unit: int
+
+
+@dataclass(frozen=True, slots=True)
 class Unload:
     """Tell a worker to serve an engine no more."""
 
@@ -186,4 +194,4 @@ class Finished:
     error: TrtopsError | None
 
 
-Action = Spawn | Load | Unload | Stop | Kill | Mirror | Publish | Finished
+Action = Spawn | Load | Adjust | Unload | Stop | Kill | Mirror | Publish | Finished

@@ -320,7 +320,9 @@ class Agent(Telling):
         state = self._states[name]
         try:
             pulled = pull(trusted, body, self._registry.read, self._store, self._backend_of, self._secrets)
-            self._hand_over(name, pulled, pointed)
+            how = "adjusted" if self._adjusted(name, pulled, pointed) else "done"
+            if how == "done":
+                self._hand_over(name, pulled, pointed)
         except Exception as error:
             if not isinstance(error, TrtopsError):
                 log.exception("engine %s: generation %d could not be loaded", name, pointed.generation)
@@ -331,7 +333,7 @@ class Agent(Telling):
             log.warning("engine %s: %s", name, reason)
             return
         self._states[name] = replace(self._states[name], failure=None)
-        self.swaps[name, "done"] += 1
+        self.swaps[name, how] += 1
         self._keep_good(trusted.channel, pulled.documents)
 
     def _keep_good(self, channel: Channel, documents: dict[str, bytes]) -> None:
@@ -339,6 +341,20 @@ class Agent(Telling):
             self._snapshots.keep_good(channel, documents)
         except StorageError as error:
             log.warning("engine %s: the last-known-good could not be kept: %s", channel.engine, error)
+
+    def _adjusted(self, name: str, pulled: Pulled, pointed: Pointed) -> bool:
+        """Serve by a new config without a load, where only that is new and the executor can; False: it has to load."""
+        before, running = self._pulled.get(name), self._states[name].running
+        if before is None or running is None or running.engine_release != pointed.engine_release:
+            return False
+        if before.artifact != pulled.artifact:
+            return False  # another target of the release can be loaded by now
+        if not self._engines.adjust(name, generation=pointed.generation, batching=pulled.batching):
+            return False
+        self._pulled[name] = pulled
+        self._states[name] = replace(self._states[name], running=pointed)
+        log.info("engine %s: generation %d is a new config of what serves: nothing is loaded", name, pointed.generation)
+        return True
 
     def _hand_over(self, name: str, pulled: Pulled, pointed: Pointed) -> None:
         sidecar = pulled.artifact.sidecar

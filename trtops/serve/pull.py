@@ -11,7 +11,8 @@ from trtops.errors import NotLoadable, StorageError, TrustError, Unavailable
 from trtops.executor.port import Opening, Tolerance, stamp_of
 from trtops.release import layout, sealing
 from trtops.release.fetch import fetch_proofs
-from trtops.serve.reconcile import apply_override, in_order
+from trtops.serve.reconcile import in_order
+from trtops.spec.overrides import apply_override, contradiction
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -181,7 +182,7 @@ def pull(
     stamp = stamp_of(path)
     path = store.path(sidecar.artifact, size=sidecar.size_bytes)  # still the file of that stamp: not hashed again
     trusted.accept_artifact(artifact.target, sidecar.artifact, path.stat().st_size)
-    batching = apply_override(release.batching, config.config.batching)
+    batching = _batching(release, config)
     settings = None if secrets is None else secrets.resolve(config, documents)
     opening = Opening(path, sidecar, backend.load, shadowing, stamp)
     return Pulled(release, config, artifact, batching, opening, documents.found, settings)
@@ -211,6 +212,14 @@ def reopened(pulled: Pulled | None, read: Callable[[str], bytes | None], secrets
         return None
     log.info("engine %s: secrets were sealed anew, and are opened", config.engine)
     return replace(pulled, settings=settings, documents={**pulled.documents, **there.found})
+
+
+def _batching(release: EngineRelease, config: ConfigRelease) -> Batching:
+    override = config.config.batching
+    if refused := contradiction(release.batching, override):
+        field, why, fix = refused
+        raise NotLoadable(why, where=f"engine {release.engine}, runtime config, batching.{field}", fix=fix)
+    return apply_override(release.batching, override)
 
 
 def _tolerance(evidence: Evidence) -> Tolerance | None:

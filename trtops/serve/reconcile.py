@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Literal
 if TYPE_CHECKING:
     from trtops.digest import Digest
     from trtops.release.documents import Binding, ReleasedArtifact
-    from trtops.spec.engine import Batching, BatchingOverride
 
 RETRY_FIRST = 2.0
 RETRY_MOST = 300.0
@@ -167,12 +166,6 @@ def health(state: State, now: float, grace: float) -> tuple[Level, str | None]:
     if state.away_since is not None and now - state.away_since >= grace:
         return "degraded", state.problem
     return "ready", None
-
-
-def apply_override(batching: Batching, override: BatchingOverride) -> Batching:
-    """A spec's batching with a runtime config's changes."""
-    changes = {name: value for name in type(override).model_fields if (value := getattr(override, name)) is not None}
-    return batching.model_copy(update=changes)
 
 
 def in_order(artifacts: tuple[ReleasedArtifact, ...]) -> tuple[ReleasedArtifact, ...]:

@@ -379,8 +379,10 @@ class Database(Value):
     """A reference, `secret:NAME/KEY`; never the password itself."""
 
 
-class BatchingOverride(Value):
+class BatchingOverride(Grown):
     """What a runtime config may change of the spec's batching, without a rebuild."""
+
+    later: ClassVar[tuple[str, ...]] = ("padding", "flush")
 
     max_batch: Size | None = None
     """Rows in one execution at most."""
@@ -392,6 +394,10 @@ class BatchingOverride(Value):
     """Bounds of the queue."""
     priorities: Annotated[int, Field(ge=1, le=16)] | None = None
     """Number of priority levels."""
+    padding: Padding | Literal["none"] | None = None
+    """Sizes that requests of different shapes are filled up to; `none`: they are not, whatever the spec says."""
+    flush: Literal["fixed", "adaptive"] | None = None
+    """`adaptive`: waits no longer than it takes until the batch is full; needs a `max_queue_delay`."""
 
 
 class Analysis(Value):

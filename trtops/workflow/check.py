@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from trtops.errors import Denied, FetchFailed, InputError, IntegrityError, Location, TrtopsError, Unavailable
 from trtops.spec.load import ENGINE_FILE, ENGINES, RUNTIME_FILE, engine_names, find_engine, load_engine, load_runtime
+from trtops.spec.overrides import contradiction
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Sequence
@@ -148,7 +149,21 @@ def _loaded(workspace: Workspace, folder: Path, environments: Collection[str]) -
     engine = load_engine(folder, name=str(folder / ENGINE_FILE))
     _named_as_folder(workspace.root, folder, engine)
     _overlays_known(folder, environments)
-    return Checked(folder, engine, runtime_of(folder, workspace.environment), None, None, ())
+    runtime = runtime_of(folder, workspace.environment)
+    if runtime is not None:
+        _overrides_kept(engine, runtime)
+    return Checked(folder, engine, runtime, None, None, ())
+
+
+def _overrides_kept(engine: LoadedEngine, runtime: LoadedRuntime) -> None:
+    """Refuse what a runtime config changes of the batching and what no executor could do.
+
+    Raises:
+        InputError: it does.
+    """
+    if refused := contradiction(engine.spec.batching, runtime.config.batching):
+        field, why, fix = refused
+        raise InputError(why, where=runtime.locate(("batching", field)), fix=fix)
 
 
 def _named_as_folder(root: Path, folder: Path, engine: LoadedEngine) -> None:

@@ -8,14 +8,12 @@ Layout under the root::
 Laws: ``store.read(store.put_bytes(b)) == b``; a reader sees a whole file or none, at whatever moment a writer dies;
 two writers of the same digest do each other no harm.
 
-A file is written beside its place, flushed to the disk, moved into its place, and the folder is flushed after it.
-What a killed writer left behind (``.tmp-…``) is swept by a later writer of the same folder, an hour after its last
-byte.
+Files are written as :mod:`trtops.durable` does. What a killed writer left behind (``.tmp-…``) is swept by a later
+writer of the same folder, an hour after its last byte.
 """
 
 from __future__ import annotations
 
-import errno
 import hashlib
 import os
 import re
@@ -27,75 +25,18 @@ from typing import TYPE_CHECKING, Any, Protocol
 from urllib.parse import quote, unquote, urlsplit
 
 from trtops.digest import Digest
+from trtops.durable import TEMPORARY, storage_errors, write_durably
 from trtops.errors import FetchFailed, InputError, IntegrityError, StorageError, TrtopsError, Unavailable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
 _CHUNK = 1 << 20
-_TEMPORARY = ".tmp-"
 _STALE_SECONDS = 3600.0
 _KIND = re.compile(r"[a-z0-9][a-z0-9-]{0,40}")
 _MAX_NAME = 240
 _ANOTHER = Digest("sha256", "0" * 64)  # of nothing that anybody has
-_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
-_FORBIDDEN = {errno.EACCES, errno.EPERM, errno.EROFS}
 RECORD_LIMIT = 16 << 20  # the largest record in bytes
-
-
-def write_durably(path: Path, chunks: Iterable[bytes]) -> None:
-    """Put bytes at a path so that it holds all of them or what it held before, also after a crash or a power cut.
-
-    Makes the folders above it. The new file gets the permissions that the process's umask gives.
-
-    Raises:
-        StorageError: the disk is full or may not be written; nothing is left behind, the old file is as it was.
-    """
-    temporary = path.parent / f"{_TEMPORARY}{os.getpid()}-{secrets.token_hex(6)}"
-    with _storage_errors(path):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            with temporary.open("xb") as file:
-                file.writelines(chunks)
-                file.flush()
-                os.fsync(file.fileno())
-            temporary.replace(path)
-        except BaseException:
-            with suppress(OSError):
-                temporary.unlink(missing_ok=True)
-            raise
-        _sync_folder(path.parent)
-
-
-def _sync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    except OSError as error:
-        if error.errno not in {errno.EINVAL, errno.ENOTSUP}:  # file systems that flush no folders
-            raise
-    finally:
-        os.close(descriptor)
-
-
-@contextmanager
-def _storage_errors(path: Path | str) -> Iterator[None]:
-    """Turn what the operating system says into what a person can act on."""
-    try:
-        yield
-    except OSError as error:
-        raise _storage_error(error, path) from error
-
-
-def _storage_error(error: OSError, path: Path | str) -> StorageError:
-    reason = os.strerror(error.errno) if error.errno else str(error)
-    if error.errno in _FULL:
-        fix = "free space there, or move the store with TRTOPS_HOME; what was stored before is untouched"
-    elif error.errno in _FORBIDDEN:
-        fix = "give this user the right to write there, or move the store with TRTOPS_HOME"
-    else:
-        fix = "look at the disk; what was stored before is untouched"
-    return StorageError(f"cannot read or write the store: {reason}", where=str(path), fix=fix)
 
 
 class _Place(Protocol):
@@ -123,7 +64,7 @@ class _Folder:
         self._clock = clock
 
     def exists(self, name: str) -> bool:
-        with _storage_errors(self._root / name):
+        with storage_errors(self._root / name):
             return (self._root / name).is_file()
 
     def local(self, name: str, _size: int | None, /) -> Path | None:
@@ -133,7 +74,7 @@ class _Folder:
         """Keep it: here the copy is the file."""
 
     def read(self, name: str, limit: int) -> bytes | None:
-        with _storage_errors(self._root / name), suppress(FileNotFoundError), (self._root / name).open("rb") as file:
+        with storage_errors(self._root / name), suppress(FileNotFoundError), (self._root / name).open("rb") as file:
             return file.read(limit)
         return None
 
@@ -143,12 +84,12 @@ class _Folder:
         write_durably(path, chunks)
 
     def remove(self, name: str) -> None:
-        with _storage_errors(self._root / name):
+        with storage_errors(self._root / name):
             (self._root / name).unlink(missing_ok=True)
 
     def files(self, name: str) -> list[str]:
         found = []
-        with _storage_errors(self._root / name):
+        with storage_errors(self._root / name):
             for folder, _, names in os.walk(self._root / name):
                 below = Path(folder).relative_to(self._root)
                 found += [str(below / file) for file in names if not file.startswith(".")]
@@ -156,7 +97,7 @@ class _Folder:
 
     def _sweep(self, folder: Path) -> None:
         with suppress(OSError):
-            for leftover in folder.glob(f"{_TEMPORARY}*"):
+            for leftover in folder.glob(f"{TEMPORARY}*"):
                 if self._clock() - leftover.stat().st_mtime > _STALE_SECONDS:
                     leftover.unlink(missing_ok=True)
 
@@ -199,7 +140,7 @@ class _Remote:
 
     def write(self, name: str, chunks: Iterable[bytes]) -> None:
         folder, _, last = name.rpartition("/")
-        temporary = self._at(f"{folder}/{_TEMPORARY}{secrets.token_hex(6)}-{last[:16]}")
+        temporary = self._at(f"{folder}/{TEMPORARY}{secrets.token_hex(6)}-{last[:16]}")
         self._ask(name, lambda: self._files.makedirs(self._at(folder), exist_ok=True))
         try:
             self._ask(name, self._upload, temporary, chunks)
@@ -339,7 +280,7 @@ class Store:
         if path is None:
             raise _absent(digest, self.root)
         found = None
-        with _storage_errors(path), suppress(FileNotFoundError):
+        with storage_errors(path), suppress(FileNotFoundError):
             stamp = _stamp(path)
             if self._verified.get(digest) == stamp:
                 return path

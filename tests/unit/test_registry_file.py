@@ -91,10 +91,10 @@ def test_a_full_disk_keeps_the_old_document(tmp_path: Path, monkeypatch: pytest.
     original = Path.open
 
     def opened(path: Path, mode: str = "r", *rest: Any, **options: Any) -> Any:
-        if step == "open" and "x" in mode:
+        if step == "open" and "+" in mode:
             full()
         file = original(path, mode, *rest, **options)
-        return Full(file) if "x" in mode and step == "write" else file
+        return Full(file) if "+" in mode and step == "write" else file
 
     with monkeypatch.context() as patch:
         if step in {"open", "write"}:

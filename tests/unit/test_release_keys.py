@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import errno
 import logging
 import multiprocessing
 import os
@@ -79,6 +80,18 @@ def test_says_when_the_folder_cannot_be_made(tmp_path: Path) -> None:
     (tmp_path / "home").write_text("a file")
     with pytest.raises(StorageError):
         KeyStore(tmp_path / "home").signer("release")
+
+
+def test_a_full_disk_leaves_no_half_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(_: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", full)
+        with pytest.raises(StorageError, match=r"release\.pem: cannot read or write the key: No space left"):
+            KeyStore(tmp_path).signer("release")
+    assert [path.name for path in (tmp_path / "keys").iterdir() if path.name != ".lock"] == []
+    KeyStore(tmp_path).signer("release")
 
 
 def test_sweeps_what_a_killed_process_left(tmp_path: Path) -> None:

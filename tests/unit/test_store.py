@@ -12,8 +12,9 @@ import fsspec
 import pytest
 
 from trtops.digest import Digest
+from trtops.durable import write_durably
 from trtops.errors import FetchFailed, InputError, IntegrityError, StorageError, TrtopsError
-from trtops.store import RECORD_LIMIT, Store, write_durably
+from trtops.store import RECORD_LIMIT, Store
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -149,7 +149,7 @@ def _in_precision(request: Request, path: Path, channel: _Channel) -> tuple[str,
     """Bring the prepared model into the plan's precision, in its place."""
     from trtops.backend.port import Progress
     from trtops.build.precision import MOST_RANGE_SAMPLES, convert, feeds_of
-    from trtops.store import write_durably
+    from trtops.durable import write_durably
 
     plan = request.plan
     if plan.precision.mode in {"fp32", "tf32"}:

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from trtops.backend.versions import installed
+from trtops.durable import write_durably
 from trtops.errors import BuildFailed
-from trtops.store import write_durably
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence

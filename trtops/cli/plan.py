@@ -106,6 +106,6 @@ def apply(
 
 
 def _write(path: Path, found: Plan) -> None:
-    from trtops.store import write_durably
+    from trtops.durable import write_durably
 
     write_durably(path.absolute(), [found.canonical_bytes(), b"\n"])

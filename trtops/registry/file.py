@@ -13,17 +13,16 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from trtops.durable import TEMPORARY, write_durably
 from trtops.errors import Conflict, InputError, StorageError, Unavailable
 from trtops.registry.follow import Follower
 from trtops.registry.names import checked_body, checked_name
 from trtops.registry.port import MAX_DOCUMENT_BYTES
-from trtops.store import write_durably
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 _LOCK = ".lock"
-_TEMPORARY = ".tmp-*"
 _SUFFIX = ".json"
 _MARK = "~"  # no name has it: keeps a folder from looking like a document, and both from looking like a lock
 _ABSENT = (FileNotFoundError, NotADirectoryError)
@@ -142,7 +141,7 @@ class FileRegistry:
 
     def _write(self, name: str, body: bytes) -> None:
         path = self._path(name)
-        for leftover in path.parent.glob(_TEMPORARY):  # of a writer that was killed: all writers hold the lock
+        for leftover in path.parent.glob(f"{TEMPORARY}*"):  # of a writer that was killed: all writers hold the lock
             leftover.unlink(missing_ok=True)
         try:
             write_durably(path, [body])

@@ -14,14 +14,12 @@ A private key is never printed, logged, pickled or part of a message; only its i
 from __future__ import annotations
 
 import os
-import secrets
 import stat
-from contextlib import suppress
 from typing import TYPE_CHECKING, NoReturn, Protocol
 
+from trtops.durable import TEMPORARY, write_durably
 from trtops.errors import InputError, StorageError, TrustError, Unavailable
 from trtops.release.root import ROLES, PublicKey, Role, Root, root_of
-from trtops.store import write_durably
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -285,11 +283,16 @@ def private_file(path: Path, make: Callable[[], bytes]) -> bytes:
             mode = stat.S_IMODE(os.fstat(file.fileno()).st_mode)
             body = file.read(_MAX_KEY_BYTES)
     except OSError as error:
-        raise StorageError(f"cannot read or write the key: {error.strerror or error}", where=str(path)) from error
+        raise _not_kept(error, path) from error
     if mode & _OTHERS:
         what = f"others than its owner may use this private key (mode {mode:04o})"
         raise TrustError(what, where=str(path), fix=f"chmod 600 {path}; replace the key if others may have read it")
     return body
+
+
+def _not_kept(error: BaseException, path: Path) -> StorageError:
+    reason = error.strerror or error if isinstance(error, OSError) else error
+    return StorageError(f"cannot read or write the key: {reason}", where=str(path))
 
 
 def _create_private(path: Path, make: Callable[[], bytes]) -> None:
@@ -298,33 +301,15 @@ def _create_private(path: Path, make: Callable[[], bytes]) -> None:
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     try:
         with FileLock(path.parent / ".lock", timeout=_LOCK_SECONDS):
-            for leftover in path.parent.glob(".tmp-*"):  # of a process that was killed: all writers hold the lock
+            for leftover in path.parent.glob(f"{TEMPORARY}*"):  # of who was killed: all writers hold the lock
                 leftover.unlink(missing_ok=True)
             if not path.exists():
-                _write_private(path, make())
+                write_durably(path, [make()], mode=stat.S_IRUSR | stat.S_IWUSR)
+    except StorageError as error:
+        raise _not_kept(error.__cause__ or error, path) from error
     except Timeout:
         what = f"another process has been making a key for {_LOCK_SECONDS:.0f} s"
         raise Unavailable(what, where=str(path.parent), fix="look for a process that hangs") from None
-
-
-def _write_private(path: Path, body: bytes) -> None:
-    temporary = path.parent / f".tmp-{secrets.token_hex(8)}"
-    try:
-        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(body)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
-    except BaseException:
-        with suppress(OSError):
-            temporary.unlink(missing_ok=True)
-        raise
-    folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
 
 
 def _new_key() -> bytes:

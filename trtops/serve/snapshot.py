@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, TypeVar
 from pydantic import ValidationError
 
 from trtops.digest import Value
+from trtops.durable import write_durably
 from trtops.errors import StorageError
 from trtops.release.trust import Seen
-from trtops.store import write_durably
 
 if TYPE_CHECKING:
     from pathlib import Path

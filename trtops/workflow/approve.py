@@ -128,10 +128,10 @@ def approve_waiver(workspace: Workspace, name: str, key: str, *, repository: str
         StorageError, TrustError: its file or the key's cannot be used.
         Undecided: the policies cannot be read.
     """
+    from trtops.durable import write_durably
     from trtops.policy.governance import WAIVER_FOLDER, parse_waiver
     from trtops.policy.loader import load_policies
     from trtops.release.waivers import APPROVALS, refusal, sign_waiver, with_signature
-    from trtops.store import write_durably
 
     policies = load_policies(workspace.root)
     stem = Path(name).name.removesuffix(".yaml")

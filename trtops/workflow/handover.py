@@ -156,7 +156,7 @@ def export(workspace: Workspace, engine: str, only: Collection[str], folder: Pat
 
 
 def _write(path: Path, chunks: Iterable[bytes]) -> None:
-    from trtops.store import write_durably
+    from trtops.durable import write_durably
 
     try:
         write_durably(path, chunks)

@@ -91,6 +91,6 @@ def _locked(workspace: Workspace, engine: str, release: str, contract: dict[str,
 
 
 def _write(path: Path, text: str) -> None:
-    from trtops.store import write_durably
+    from trtops.durable import write_durably
 
     write_durably(path, [text.encode()])

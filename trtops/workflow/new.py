@@ -38,10 +38,10 @@ def new(workspace: Workspace, name: str, model: str) -> Path:
         FetchFailed: the model cannot be had.
         StorageError: the file could not be written.
     """
+    from trtops.durable import write_durably
     from trtops.model.fetch import pin
     from trtops.model.read import read_facts
     from trtops.model.scaffold import scaffold
-    from trtops.store import write_durably
 
     if not _NAME.fullmatch(name):
         raise InputError(

@@ -116,7 +116,7 @@ def _write(path: Path, body: bytes) -> None:
     Raises:
         StorageError: it cannot be written.
     """
-    from trtops.store import write_durably
+    from trtops.durable import write_durably
 
     try:
         if path.exists() and not path.is_file():

@@ -133,9 +133,9 @@ def bundle(workspace: Workspace, path: Path, *, policies_from: str | None = None
         Undecided: the policies cannot be read.
         StorageError: the file could not be written.
     """
+    from trtops.durable import write_durably
     from trtops.policy.bundle import bundle as pack
     from trtops.policy.loader import load_policies
-    from trtops.store import write_durably
 
     policies = load_policies(workspace.root, revision=policies_from)
     if path.is_dir():

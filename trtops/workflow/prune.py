@@ -121,7 +121,7 @@ def _pruned(workspace: Workspace, *, after_hours: float, remove: bool, revoked: 
 
 def _removed(workspace: Workspace, names: list[str], *, revoked: bool) -> frozenset[str]:
     """Remove documents; gives those that are gone."""
-    from trtops.store import write_durably
+    from trtops.durable import write_durably
 
     registry, path = workspace.registry(), _taken_path(workspace)
     read = {name: registry.read(name) for name in names}
@@ -222,6 +222,6 @@ def _remembered(workspace: Workspace) -> Mapping[str, int]:
 
 
 def _remember(path: Path, since: Mapping[str, int]) -> None:
-    from trtops.store import write_durably
+    from trtops.durable import write_durably
 
     write_durably(path, [json.dumps(since, indent=1, sort_keys=True).encode()])

@@ -153,9 +153,9 @@ def sign_root(workspace: Workspace, path: Path, signer: Signer) -> Turned:
         InputError: it is no such file.
         StorageError, TrustError: it cannot be read or written, or holds no root.
     """
+    from trtops.durable import write_durably
     from trtops.release.envelope import cosign, read_unverified
     from trtops.release.root import Root, changes
-    from trtops.store import write_durably
 
     body = _read(path)
     root = read_unverified(body, Root, where=str(path)).value
@@ -357,7 +357,7 @@ def turn(workspace: Workspace, present: Root, new: Root) -> Turned:
     problem = _problem(present, new, body)
     if problem is None:
         return _take_effect(workspace, new, body)
-    from trtops.store import write_durably
+    from trtops.durable import write_durably
 
     path = _folder(workspace) / f"{new.version}.unsigned.json"
     write_durably(path, [body])
@@ -389,7 +389,7 @@ def _signed(workspace: Workspace, new: Root, present: Root) -> bytes:
 
 def _take_effect(workspace: Workspace, root: Root, body: bytes) -> Turned:
     """Publish, then keep, then trust: whoever dies in between runs it again, or ``trtops trust update``."""
-    from trtops.store import write_durably
+    from trtops.durable import write_durably
 
     _publish(workspace.registry(), root.version, body)
     path = _folder(workspace) / f"{root.version}.json"

@@ -28,18 +28,19 @@ _unpack = ANSWER.unpack_from
 class Answers:
     """Reads answers of one segment, and gives their slots back."""
 
-    def __init__(self, segment: Segment, free: Callable[[int], object], *, copy: bool) -> None:
+    def __init__(self, segment: Segment, free: Callable[[int], object], *, copy: bool, formats: bool = True) -> None:
         """Read from this segment.
 
         Args:
             segment: shared with the executor.
             free: gets the number of each slot that may be used again.
             copy: outputs are copies; else they are views of the slot, which is free when the last view is gone.
+            formats: the executor tells memory formats.
         """
         self._segment = segment
         self._free = free
         self._copy = copy
-        self._parser = Parser(segment.layout.output_bytes)
+        self._parser = Parser(segment.layout.output_bytes, formats=formats)
 
     def __repr__(self) -> str:
         """Show what outputs are."""
@@ -68,7 +69,7 @@ class Answers:
                 if not self._copy:
                     return Reply(self._lend(slot, described), None, generation, batch, queue_us, compute_us)
                 for name, view in described.views(slot, segment.outputs).items():
-                    outputs[name] = view.copy()
+                    outputs[name] = view.copy("K")
         self._free(slot)
         return Reply(outputs, error, generation, batch, queue_us, compute_us, None, credit)
 

@@ -12,9 +12,14 @@ from __future__ import annotations
 import struct
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from trtops.errors import InputError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from trtops.tensor import MemoryFormat
 
 VERSION: Final = 1
 MAGIC: Final = int.from_bytes(b"TRTOPSHM", "little")
@@ -42,7 +47,7 @@ DESCRIPTION_BYTES: Final = 128
 """The name stands at byte 64 of the description, filled up with zeros; tensors follow it."""
 
 TENSOR: Final = struct.Struct("<HBBIQQ8I")
-"""bytes of the name, element type, rank, 0, offset in the area, bytes, sizes (8, unused ones 0)."""
+"""bytes of the name, element type, rank, memory format, offset in the area, bytes, sizes (8, unused ones 0)."""
 TENSOR_BYTES: Final = 128
 TENSOR_NAME: Final = 64
 """The tensor's name stands at byte 64 of its descriptor, filled up with zeros."""
@@ -82,6 +87,9 @@ DTYPES: Final = (
 """Element types; the code of one is its place here. NumPy carries bfloat16 as uint16 and float8 as uint8, and a client
 that sends such a tensor writes the carrier's code: both ends see the same bytes. Text does not travel in slots."""
 CODES: Final = {name: code for code, name in enumerate(DTYPES)}
+
+FORMAT_CODES: Final[Mapping[MemoryFormat, int]] = {"linear": 0, "hwc": 1, "hwc8": 2}
+"""Memory formats; the sizes of a tensor stay those of its shape, its bytes are those of the format."""
 
 
 def aligned(size: int) -> int:

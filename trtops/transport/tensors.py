@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
 from trtops.errors import InputError
+from trtops.tensor import CHANNELS_LAST_RANK, MEMORY_FORMATS, MemoryFormat, in_format, stored_elements, stored_shape
+from trtops.transport.formats import known
 from trtops.transport.layout import (
     CODES,
     DESCRIPTION,
     DESCRIPTION_BYTES,
     DTYPES,
+    FORMAT_CODES,
     MAX_RANK,
     MAX_TENSORS,
     NAME_BYTES,
@@ -28,6 +32,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     Arrays = Mapping[str, NDArray[np.generic]]
+    Formats = Mapping[str, Mapping[str, MemoryFormat]]
+    """Engine -> input -> its format, where that is not linear."""
 
 _CARRIERS: Final = {"bfloat16": "uint16", "float8_e4m3": "uint8"}
 _NUMPY: Final = tuple(np.dtype(_CARRIERS.get(name, name)) for name in DTYPES)
@@ -37,17 +43,28 @@ _KEPT: Final = 256
 
 @dataclass(frozen=True, slots=True)
 class Placed:
-    """A tensor in an area: its bytes are ``area[offset:offset + size]``."""
+    """A tensor in an area: its bytes are ``area[offset:offset + size]``, and lie there as its format says."""
 
     name: str
     dtype: np.dtype[np.generic]
     shape: tuple[int, ...]
     offset: int
     size: int
+    format: MemoryFormat = "linear"
 
     def view(self, area: NDArray[np.uint8]) -> NDArray[np.generic]:
-        """The tensor in this area; no copy."""
-        return area[self.offset : self.offset + self.size].view(self.dtype).reshape(self.shape)
+        """The tensor in this area; no copy. Its strides are those of the format."""
+        return in_format(area[self.offset : self.offset + self.size].view(self.dtype), self.shape, self.format)
+
+    @property
+    def filled(self) -> bool:
+        """Whether there are bytes that only fill it up."""
+        return self.size > math.prod(self.shape) * self.dtype.itemsize
+
+    def fill(self, area: NDArray[np.uint8]) -> None:
+        """Zero them."""
+        whole = area[self.offset : self.offset + self.size].view(self.dtype)
+        whole.reshape(stored_shape(self.shape, self.format))[..., self.shape[1] :] = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +77,7 @@ class Description:
         tensors: where each is.
         used: bytes of the area that the tensors take.
         encoded: the bytes of this description.
+        filled: those of the tensors that have bytes which only fill them up.
     """
 
     engine: str
@@ -67,7 +85,13 @@ class Description:
     tensors: tuple[Placed, ...]
     used: int
     encoded: bytes
+    filled: tuple[Placed, ...] = ()
     _views: dict[int, dict[str, NDArray[np.generic]]] = field(default_factory=dict, compare=False, repr=False)
+
+    def fill(self, area: NDArray[np.uint8]) -> None:
+        """Zero what only fills tensors up. It stays zero as long as the area holds what this describes."""
+        for tensor in self.filled:
+            tensor.fill(area)
 
     def fits(self, engine: str, rows: int, arrays: Arrays) -> bool:
         """Whether arrays are of the names, shapes and types that this describes, so that nothing has to be placed."""
@@ -93,12 +117,33 @@ class Description:
 class Describer:
     """Places tensors and writes their description; the same shapes again cost a look-up."""
 
-    def __init__(self, area_bytes: int, area: str) -> None:
-        """Place in areas of this size; ``area`` is its name in messages."""
+    def __init__(
+        self, area_bytes: int, area: str, *, lying: bool = False, formats: Mapping[str, Mapping[str, str]] | None = None
+    ) -> None:
+        """Place in areas of this size.
+
+        Args:
+            area_bytes: their size.
+            area: their name in messages.
+            lying: place arrays in the format that they lie in when they are first described.
+            formats: engine -> tensor -> format to place it in; None: the peer knows no formats, so all is linear.
+        """
         self._area_bytes = area_bytes
         self._area = area
+        self._lying = lying
+        self._told = formats is not None
+        self._formats: Formats = {}
         self._kept: dict[object, Description] = {}
         self._last = Description("", 0, (), 0, b"")
+        self.learn(formats or {})
+
+    def learn(self, formats: Mapping[str, Mapping[str, str]]) -> None:
+        """Place tensors in these formats from now on, of those that are known here, if the peer knows any."""
+        taken = {engine: known(tensors) for engine, tensors in formats.items()} if self._told else {}
+        if taken != self._formats:
+            self._formats = taken
+            self._kept = {}
+            self._last = Description("", 0, (), 0, b"")
 
     def describe(self, engine: str, rows: int, arrays: Arrays) -> Description:
         """Describe arrays as they would be placed in an area, each at a multiple of 64 bytes.
@@ -123,6 +168,7 @@ class Describer:
         if len(arrays) > MAX_TENSORS:
             raise InputError(f"{len(arrays)} tensors, a slot holds {MAX_TENSORS} at most")
         placed: list[Placed] = []
+        formats = self._formats.get(engine, {})
         offset = 0
         for name, array in arrays.items():
             if array.dtype.name not in CODES or not array.dtype.isnative:
@@ -132,8 +178,12 @@ class Describer:
                 )
             if array.ndim > MAX_RANK:
                 raise InputError(f"tensor {name!r} has {array.ndim} dimensions, {MAX_RANK} are allowed")
-            placed.append(Placed(name, array.dtype, array.shape, offset, array.nbytes))
-            offset = aligned(offset + array.nbytes)
+            wanted = _lies(array) if self._lying else formats.get(name, "linear")
+            if array.ndim != CHANNELS_LAST_RANK:
+                wanted = "linear"  # the engine will say what it takes
+            size = stored_elements(array.shape, wanted) * array.dtype.itemsize
+            placed.append(Placed(name, array.dtype, array.shape, offset, size, wanted))
+            offset = aligned(offset + size)
         used = placed[-1].offset + placed[-1].size if placed else 0
         if used > self._area_bytes:
             raise InputError(
@@ -141,7 +191,19 @@ class Describer:
                 fix=f"connect with an {self._area} of {aligned(used)} bytes or more",
             )
         encoded = _encode(engine, rows, placed)
-        return Description(engine, rows, tuple(placed), used, encoded)
+        filled = tuple(tensor for tensor in placed if tensor.filled)
+        return Description(engine, rows, tuple(placed), used, encoded, filled)
+
+
+def _lies(array: NDArray[np.generic]) -> MemoryFormat:
+    """The format that an array has in memory; linear where it has none of ours."""
+    if array.ndim != CHANNELS_LAST_RANK or array.flags.c_contiguous or not array.size:
+        return "linear"
+    _, channel, row, column = array.strides
+    if channel != array.itemsize or not channel < column <= row:
+        return "linear"
+    eights = stored_shape(array.shape, "hwc8")[-1] * array.itemsize
+    return "hwc8" if column == eights != array.shape[1] * array.itemsize else "hwc"
 
 
 def _encode(engine: str, rows: int, placed: list[Placed]) -> bytes:
@@ -156,7 +218,8 @@ def _encode(engine: str, rows: int, placed: list[Placed]) -> bytes:
         name = _name(tensor.name)
         sizes = (*tensor.shape, *[0] * (MAX_RANK - len(tensor.shape)))
         code = CODES[tensor.dtype.name]
-        TENSOR.pack_into(out, at, len(name), code, len(tensor.shape), 0, tensor.offset, tensor.size, *sizes)
+        lies = FORMAT_CODES[tensor.format]
+        TENSOR.pack_into(out, at, len(name), code, len(tensor.shape), lies, tensor.offset, tensor.size, *sizes)
         out[at + TENSOR_NAME : at + TENSOR_NAME + len(name)] = name
     return bytes(out)
 
@@ -171,9 +234,10 @@ def _name(text: str) -> bytes:
 class Parser:
     """Reads descriptions that a peer wrote, believing nothing; the same bytes again cost a look-up."""
 
-    def __init__(self, area_bytes: int) -> None:
-        """Read descriptions of areas of this size."""
+    def __init__(self, area_bytes: int, *, formats: bool = True) -> None:
+        """Read descriptions of areas of this size; ``formats``: the peer knows memory formats, else all is linear."""
         self._area_bytes = area_bytes
+        self._formats = formats
         self._kept: dict[bytes, Description] = {}
         self._last = Description("", 0, (), 0, b"")
 
@@ -209,20 +273,24 @@ class Parser:
         return Description(engine, rows, tensors, used, encoded)
 
     def _tensor(self, encoded: bytes, at: int) -> Placed:
-        name_bytes, code, rank, _, offset, size, *sizes = TENSOR.unpack_from(encoded, at)
+        name_bytes, code, rank, lies, offset, size, *sizes = TENSOR.unpack_from(encoded, at)
         name = _read_name(encoded, at + TENSOR_NAME, name_bytes)
         if code >= len(_NUMPY) or rank > MAX_RANK:
             raise InputError(f"tensor {name!r} has element type {code} and rank {rank}")
         dtype = _NUMPY[code]
         shape = tuple(sizes[:rank])
-        elements = 1
-        for dim in shape:
-            elements *= dim
-        if size != elements * dtype.itemsize:
-            raise InputError(f"tensor {name!r} of shape {list(shape)} and type {dtype} has {size} bytes")
+        lies = lies if self._formats else 0
+        if lies and (lies >= len(MEMORY_FORMATS) or rank != CHANNELS_LAST_RANK):
+            raise InputError(
+                f"tensor {name!r} of {rank} dimensions has the memory format {lies}",
+                fix=f"write 0 (linear); of {CHANNELS_LAST_RANK} dimensions also 1 to {len(MEMORY_FORMATS) - 1}",
+            )
+        wanted = MEMORY_FORMATS[lies]
+        if size != stored_elements(shape, wanted) * dtype.itemsize:
+            raise InputError(f"tensor {name!r} of shape {list(shape)}, type {dtype}, {wanted}, has {size} bytes")
         if offset % dtype.itemsize or offset > self._area_bytes or size > self._area_bytes - offset:
             raise InputError(f"tensor {name!r} is not inside its slot: {size} bytes at {offset}")
-        return Placed(name, dtype, shape, offset, size)
+        return Placed(name, dtype, shape, offset, size, wanted)
 
 
 def _read_name(encoded: bytes, at: int, size: int) -> str:

@@ -1,4 +1,5 @@
-/* infer SOCKET ENGINE INPUT ROWS COLUMNS [TIMES]: sends rows of 0, 1, 2 ... as float32 and prints what comes back. */
+/* infer SOCKET ENGINE INPUT ROWS COLUMNS [TIMES]: sends rows of 0, 1, 2 ... as float32 and prints what comes back.
+ * infer SOCKET: prints which engines are served, as JSON. */
 #include "trtops_client.h"
 
 #include <stdio.h>
@@ -23,9 +24,21 @@ static int print(const struct trtops_answer *answer) {
     return 0;
 }
 
+static int list(const char *path) {
+    struct trtops_client *client = NULL;
+    const char *engines = "";
+    int failed = trtops_open(&client, path, 1, 64, 64);
+    if (failed == 0) failed = trtops_catalogue(client, 30000, &engines);
+    if (failed == 0) printf("%s\n", engines);
+    else fprintf(stderr, "infer: %s: %s%s\n", path, trtops_words(failed), failed == TRTOPS_E_UNANSWERED ? engines : "");
+    trtops_close(client);
+    return failed != 0;
+}
+
 int main(int count, char **words) {
+    if (count == 2) return list(words[1]);
     if (count < 6) {
-        fprintf(stderr, "usage: infer SOCKET ENGINE INPUT ROWS COLUMNS [TIMES]\n");
+        fprintf(stderr, "usage: infer SOCKET [ENGINE INPUT ROWS COLUMNS [TIMES]]\n");
         return 64;
     }
     uint32_t rows = (uint32_t)strtoul(words[4], NULL, 10), columns = (uint32_t)strtoul(words[5], NULL, 10);

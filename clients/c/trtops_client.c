@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/epoll.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -19,7 +20,10 @@
 #endif
 
 enum {
-    VERSION = 1,
+    VERSION = 1,     /* of the segment */
+    MESSAGES = 3,    /* version of the messages, the newest that this client speaks; it speaks all before, too */
+    WATCHED = 3,     /* from here on the bell is an epoll object */
+    MAX_CATALOGUE = 1 << 26,
     MAX_PACKET = 131072,
     HEADER_BYTES = 128,
     RING_HEAD = 0,
@@ -36,6 +40,8 @@ enum {
     NAME_AT = 64
 };
 
+enum { DESCRIPTORS = 3 }; /* beside a packet at most */
+
 enum slot_state { FREE, SENT, ANSWERED };
 
 struct ring {
@@ -44,12 +50,14 @@ struct ring {
 };
 
 struct trtops_client {
-    int socket, their_bell, bell, gone;
+    int socket, their_bell, bell, gone, version;
     uint8_t *memory;
     uint64_t bytes, first, input_bytes, output_bytes, slot_bytes;
     uint32_t slots, entries;
     struct ring submit, complete;
-    uint64_t sequence, *sequences;
+    uint64_t sequence, asked, *sequences;
+    char *catalogue; /* JSON, of the last answer */
+    int answered;    /* the last question: 0 not yet, 1 with engines, a negative number if there are none */
     uint8_t *states;
 };
 
@@ -88,6 +96,7 @@ const char *trtops_words(int number) {
     case TRTOPS_E_FULL: return "all slots are in use";
     case TRTOPS_E_ARGUMENT: return "a name, a shape, a type or a size does not fit";
     case TRTOPS_E_TIMEOUT: return "no answer yet";
+    case TRTOPS_E_UNANSWERED: return "the executor could not tell its engines";
     default: return "no error of the client";
     }
 }
@@ -111,32 +120,54 @@ static int dial(const char *path) {
     return fd;
 }
 
-/* Receive the welcome and its three descriptors. */
-static int welcome(int socket, int fds[3]) {
-    static const char wanted[] = "\"type\":\"welcome\"";
-    char *packet = malloc(MAX_PACKET + 1);
-    if (packet == NULL) return TRTOPS_E_SYSTEM;
+/* Receive a packet, which gets a 0 at its end, and the descriptors beside it: -1 where there is none. Its size; 0: the
+ * executor is gone; or a negative number. */
+static ssize_t receive(int socket, char *packet, int flags, int fds[DESCRIPTORS]) {
     union {
         struct cmsghdr header;
-        char bytes[CMSG_SPACE(3 * sizeof(int))];
+        char bytes[CMSG_SPACE(DESCRIPTORS * sizeof(int))];
     } control;
     struct iovec part = {packet, MAX_PACKET};
-    struct msghdr message = {.msg_iov = &part, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof control};
+    struct msghdr message = {.msg_iov = &part, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = CMSG_LEN(DESCRIPTORS * sizeof(int))};
+    for (int index = 0; index < DESCRIPTORS; index++) fds[index] = -1;
     ssize_t size;
     do {
-        size = recvmsg(socket, &message, MSG_CMSG_CLOEXEC);
+        size = recvmsg(socket, &message, MSG_CMSG_CLOEXEC | flags);
     } while (size < 0 && errno == EINTR);
-    int found = size < 0 ? TRTOPS_E_SYSTEM : size == 0 ? TRTOPS_E_GONE : TRTOPS_E_REFUSED;
-    if (size > 0) {
-        packet[size] = 0;
-        struct cmsghdr *head = CMSG_FIRSTHDR(&message);
-        if (strstr(packet, wanted) != NULL) {
-            found = TRTOPS_E_PROTOCOL;
-            if (head != NULL && head->cmsg_type == SCM_RIGHTS && head->cmsg_len == CMSG_LEN(3 * sizeof(int))) {
-                memcpy(fds, CMSG_DATA(head), 3 * sizeof(int));
-                found = 0;
-            }
-        }
+    if (size < 0) return TRTOPS_E_SYSTEM;
+    packet[size] = 0;
+    struct cmsghdr *head = CMSG_FIRSTHDR(&message);
+    if (head != NULL && head->cmsg_level == SOL_SOCKET && head->cmsg_type == SCM_RIGHTS)
+        memcpy(fds, CMSG_DATA(head), (size_t)head->cmsg_len - CMSG_LEN(0));
+    return size;
+}
+
+static void close_all(int fds[DESCRIPTORS]) {
+    for (int index = 0; index < DESCRIPTORS; index++) {
+        if (fds[index] >= 0) close(fds[index]);
+        fds[index] = -1;
+    }
+}
+
+/* A number of a message that the executor encoded: its keys stand before any text that is not its own. -1: none. */
+static long long number_of(const char *packet, const char *key) {
+    const char *at = strstr(packet, key);
+    return at == NULL ? -1 : strtoll(at + strlen(key), NULL, 10);
+}
+
+static int says(const char *packet, const char *type) {
+    return strncmp(packet, type, strlen(type)) == 0;
+}
+
+/* Receive the welcome and its three descriptors. The version of the messages, or a negative number. */
+static int welcome(int socket, int fds[DESCRIPTORS]) {
+    char *packet = malloc(MAX_PACKET + 1);
+    if (packet == NULL) return TRTOPS_E_SYSTEM;
+    ssize_t size = receive(socket, packet, 0, fds);
+    int found = size < 0 ? (int)size : size == 0 ? TRTOPS_E_GONE : TRTOPS_E_REFUSED;
+    if (size > 0 && says(packet, "{\"type\":\"welcome\"")) {
+        long long version = number_of(packet, "\"version\":");
+        found = version < 1 || version > MESSAGES || fds[2] < 0 ? TRTOPS_E_PROTOCOL : (int)version;
     }
     free(packet);
     return found;
@@ -189,19 +220,21 @@ int trtops_open(struct trtops_client **client, const char *path, uint32_t slots,
     made->socket = made->bell = made->their_bell = -1;
     char hello[192];
     int length = snprintf(hello, sizeof hello,
-                          "{\"type\":\"hello\",\"versions\":[%d],\"slots\":%u,\"input_bytes\":%llu,\"output_bytes\":%llu}",
-                          VERSION, slots, (unsigned long long)input_bytes, (unsigned long long)output_bytes);
-    int fds[3] = {-1, -1, -1}, result = 0;
+                          "{\"type\":\"hello\",\"versions\":[1,2,3],\"slots\":%u,\"input_bytes\":%llu,\"output_bytes\":%llu}",
+                          slots, (unsigned long long)input_bytes, (unsigned long long)output_bytes);
+    int fds[DESCRIPTORS] = {-1, -1, -1}, result = 0;
     made->socket = dial(path);
     if (made->socket < 0 || send(made->socket, hello, (size_t)length, MSG_NOSIGNAL) != length) result = TRTOPS_E_SYSTEM;
     if (result == 0) result = welcome(made->socket, fds);
-    if (result == 0) {
+    if (result > 0) {
+        made->version = result;
         made->their_bell = fds[1];
         made->bell = fds[2];
+        fds[1] = fds[2] = -1;
         result = map(made, fds[0]);
     }
     int kept = errno;
-    if (fds[0] >= 0) close(fds[0]);
+    close_all(fds);
     if (result != 0) {
         trtops_close(made);
         errno = kept;
@@ -219,6 +252,7 @@ void trtops_close(struct trtops_client *client) {
     if (client->their_bell >= 0) close(client->their_bell);
     free(client->states);
     free(client->sequences);
+    free(client->catalogue);
     free(client);
 }
 
@@ -358,20 +392,102 @@ static int64_t now_ms(void) {
     return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
 }
 
+/* -- off the data path -- */
+
+/* Copy a list of engines out of the memory beside a message; NULL: it is not what it should be. */
+static char *copied(int fd, long long size) {
+    struct stat status;
+    int seals = fcntl(fd, F_GET_SEALS);
+    int wanted = F_SEAL_SHRINK | F_SEAL_WRITE;
+    if (seals < 0 || (seals & wanted) != wanted || fstat(fd, &status) != 0 || size > status.st_size) return NULL;
+    char *text = malloc((size_t)size + 1);
+    if (text == NULL) return NULL;
+    if (pread(fd, text, (size_t)size, 0) != size) {
+        free(text);
+        return NULL;
+    }
+    text[size] = 0;
+    return text;
+}
+
+/* Keep what a catalogue says: JSON of engines, or of why there are none. 0, or a negative number. */
+static int keep(struct trtops_client *client, char *packet, size_t length, const int fds[DESCRIPTORS]) {
+    static const char engines[] = "\"engines\":";
+    char *at = strstr(packet, engines), *text;
+    if (at == NULL || number_of(packet, "\"number\":") != (long long)client->asked) return 0; /* of an earlier question */
+    at += sizeof engines - 1;
+    int found = 0;
+    if (says(at, "null,\"size\":")) {
+        long long size = number_of(at, "\"size\":");
+        if (fds[0] < 0 || size <= 0 || size > MAX_CATALOGUE) return TRTOPS_E_PROTOCOL;
+        text = copied(fds[0], size);
+    } else {
+        static const char problem[] = "null,\"problem\":";
+        if (says(at, problem)) {
+            at += sizeof problem - 1;
+            found = TRTOPS_E_UNANSWERED;
+        }
+        packet[length - 1] = 0; /* the message's own brace */
+        text = strdup(at);
+    }
+    if (text == NULL) return TRTOPS_E_PROTOCOL;
+    free(client->catalogue);
+    client->catalogue = text;
+    client->answered = found == 0 ? 1 : found;
+    return 0;
+}
+
+/* Read a packet: a list of engines that was asked for; a refusal, after which the executor hangs up; or its end. */
+static int listen_to(struct trtops_client *client) {
+    int fds[DESCRIPTORS], result = 0;
+    char *packet = malloc(MAX_PACKET + 1);
+    if (packet == NULL) return TRTOPS_E_SYSTEM;
+    ssize_t size = receive(client->socket, packet, MSG_DONTWAIT, fds);
+    if (size > 0 && says(packet, "{\"type\":\"catalogue\"")) result = keep(client, packet, (size_t)size, fds);
+    else if (size == 0 || (size < 0 && errno != EAGAIN && errno != ECONNRESET)) client->gone = 1;
+    close_all(fds);
+    free(packet);
+    return result;
+}
+
+int trtops_catalogue(struct trtops_client *client, int timeout_ms, const char **engines) {
+    char ask[64];
+    int length = snprintf(ask, sizeof ask, "{\"type\":\"ask\",\"number\":%llu}", (unsigned long long)++client->asked);
+    if (client->gone) return TRTOPS_E_GONE;
+    client->answered = 0;
+    if (send(client->socket, ask, (size_t)length, MSG_NOSIGNAL | MSG_DONTWAIT) != length)
+        return errno == EAGAIN ? TRTOPS_E_TIMEOUT : errno == EPIPE ? TRTOPS_E_GONE : TRTOPS_E_SYSTEM;
+    int64_t end = now_ms() + timeout_ms;
+    while (client->answered == 0) {
+        if (client->gone) return TRTOPS_E_GONE;
+        int64_t left = timeout_ms < 0 ? -1 : end - now_ms();
+        if (timeout_ms >= 0 && left <= 0) return TRTOPS_E_TIMEOUT;
+        struct pollfd watched = {client->socket, POLLIN, 0};
+        int ready = poll(&watched, 1, (int)left);
+        if (ready < 0 && errno != EINTR) return TRTOPS_E_SYSTEM;
+        int result = ready > 0 ? listen_to(client) : 0;
+        if (result != 0) return result;
+    }
+    *engines = client->catalogue;
+    return client->answered < 0 ? client->answered : 0;
+}
+
+/* Take note of a ring, so that the bell tells of the next one. 0, or a negative number. */
+static int hear(const struct trtops_client *client) {
+    uint64_t rings;
+    struct epoll_event event;
+    ssize_t heard = client->version >= WATCHED ? epoll_wait(client->bell, &event, 1, 0)
+                                               : read(client->bell, &rings, sizeof rings);
+    return heard < 0 && errno != EAGAIN && errno != EINTR ? TRTOPS_E_SYSTEM : 0;
+}
+
 /* Sleep until the bell rings or the socket has something. 0, or a negative number. */
 static int nap(struct trtops_client *client, int timeout_ms) {
     struct pollfd watched[2] = {{client->bell, POLLIN, 0}, {client->socket, POLLIN, 0}};
     int ready = poll(watched, 2, timeout_ms);
     if (ready < 0) return errno == EINTR ? 0 : TRTOPS_E_SYSTEM;
-    if (watched[0].revents & POLLIN) {
-        uint64_t rings;
-        if (read(client->bell, &rings, sizeof rings) < 0 && errno != EAGAIN && errno != EINTR) return TRTOPS_E_SYSTEM;
-    }
-    if (watched[1].revents != 0) { /* this client asks nothing there: it is the end, or a word before it */
-        char word[512];
-        if (recv(client->socket, word, sizeof word, MSG_DONTWAIT) <= 0) client->gone = 1;
-    }
-    return 0;
+    if ((watched[0].revents & POLLIN) && hear(client) != 0) return TRTOPS_E_SYSTEM;
+    return watched[1].revents != 0 ? listen_to(client) : 0;
 }
 
 int trtops_wait(struct trtops_client *client, int slot, int timeout_ms, struct trtops_answer *answer) {

@@ -1,6 +1,6 @@
 /* A client of a trtops executor over shared memory, for C11 on Linux; little-endian machines only.
  *
- * Written from docs/concepts/transport.md alone. One thread uses a client at a time. A request is copied into a slot;
+ * Written from docs/concepts/transport.md alone, for versions 1 to 3 of the messages. One thread uses a client at a time. A request is copied into a slot;
  * an answer is read where it lies, until its slot is released.
  */
 #ifndef TRTOPS_CLIENT_H
@@ -31,7 +31,8 @@ enum {
     TRTOPS_E_GONE = -4,     /* the executor went away: connect again */
     TRTOPS_E_FULL = -5,     /* all slots are in use */
     TRTOPS_E_ARGUMENT = -6, /* a name, a shape, a type or a size that does not fit */
-    TRTOPS_E_TIMEOUT = -7   /* no answer yet: wait again */
+    TRTOPS_E_TIMEOUT = -7,  /* no answer yet: wait again */
+    TRTOPS_E_UNANSWERED = -8 /* the executor could not tell its engines; ask again later */
 };
 
 struct trtops_tensor {
@@ -70,6 +71,11 @@ int trtops_wait(struct trtops_client *client, int slot, int timeout_ms, struct t
 
 /* The answer was read: its slot may be used again. */
 void trtops_release(struct trtops_client *client, int slot);
+
+/* Ask which engines are served, up to `timeout_ms` (negative: for ever). 0, or a negative number. `engines` is JSON,
+ * ended by a 0, and this client's until the next question or its end; with TRTOPS_E_UNANSWERED it says why there are
+ * none. After TRTOPS_E_TIMEOUT ask anew: a late answer is dropped. */
+int trtops_catalogue(struct trtops_client *client, int timeout_ms, const char **engines);
 
 /* Hang up. */
 void trtops_close(struct trtops_client *client);

@@ -46,7 +46,7 @@ def main(path: str, step: str) -> None:
     if step == "welcomed":
         die()
     if step == "asked":
-        client.wait = die  # type: ignore[assignment]
+        client._wait_until = die  # type: ignore[assignment]
         client.catalogue()
     if step == "reserved":
         _, views = client.reserve("e", {"x": x}, 1)

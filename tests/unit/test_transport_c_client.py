@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import signal
@@ -14,8 +15,11 @@ import pytest
 
 from tests.support.executors import LONG, Session, batching
 from tests.support.waiting import until
+from trtops.errors import InputError, StorageError
 from trtops.executor.attach import Attachment
 from trtops.executor.executor import Executor
+from trtops.transport.bells import Handed, clients_bell
+from trtops.transport.catalogue import Listing
 from trtops.transport.client import Client
 from trtops.transport.limits import Limits
 from trtops.transport.server import Server
@@ -41,6 +45,25 @@ def infer(tmp_path_factory: pytest.TempPathFactory) -> Path:
     sources = [str(SOURCES / name) for name in ("trtops_client.c", "infer.c")]
     subprocess.run([compiler, *STRICT, "-o", str(program), *sources], check=True, timeout=LONG)
     return program
+
+
+class Lists:
+    """Serves a list of so many engines and nothing else."""
+
+    def __init__(self, number: int) -> None:
+        self.listed = json.dumps([{"name": f"engine-{index:04}", "text": '"size":7 ä' * 20} for index in range(number)])
+
+    def submit(self, *_: Any) -> Any:
+        raise InputError("it serves nothing")
+
+    def start(self, *, relief: Any = None) -> None:
+        """Nothing waits."""
+
+    def mapped(self, memory: Any) -> None:
+        """Nothing reads it."""
+
+    def catalogue(self) -> bytes:
+        return self.listed.encode()
 
 
 class Served:
@@ -121,6 +144,48 @@ def test_c_is_told_how_many_requests_a_full_queue_takes(infer: Path, tmp_path: P
         assert done.stdout.endswith("s; until then 1 at a time\n")
     finally:
         served.close()
+
+
+@pytest.mark.parametrize("number", [0, 1, 1000])
+def test_c_lists_any_number_of_engines(infer: Path, tmp_path: Path, number: int) -> None:
+    """In a packet, or in memory beside it."""
+    server = Server(tmp_path / "s.sock", Lists(number))
+    try:
+        done = run(infer, tmp_path / "s.sock")
+        assert (done.returncode, done.stderr) == (0, "")
+        assert json.loads(done.stdout) == json.loads(server._handler.catalogue())
+    finally:
+        server.close()
+
+
+def test_c_is_told_why_engines_cannot_be_listed(infer: Path, served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    def none(*_: Any) -> None:
+        raise StorageError("no memory for the list", fix="ask again later")
+
+    monkeypatch.setattr(Listing, "send", none)
+    done = run(infer, served.path)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "the executor could not tell its engines" in done.stderr
+    assert '{"what":"no memory for the list","where":null,"fix":"ask again later"}' in done.stderr
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_c_speaks_to_an_executor_of_an_older_version(
+    infer: Path, served: Served, version: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whose bell is to be read."""
+    monkeypatch.setattr("trtops.transport.wire.VERSIONS", (version,))
+    heard: list[int] = []
+
+    def bell(spoken: int) -> tuple[int, Handed]:
+        heard.append(spoken)
+        return clients_bell(spoken)
+
+    monkeypatch.setattr("trtops.transport.server.clients_bell", bell)
+    done = run(infer, served.path, "double", "x", 2, 4, 400)
+    assert done.stdout == "y 0 2 4 6 8 10 12 14 (generation 7, batch 2)\n"
+    assert heard == [version]
+    assert json.loads(run(infer, served.path).stdout)[0]["name"] == "double"
 
 
 def test_c_says_when_nobody_is_there_or_the_name_is_too_long(infer: Path, served: Served, tmp_path: Path) -> None:

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import array
+import errno
 import fcntl
 import os
 import socket
+import termios
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
 from trtops.errors import InputError, StorageError, Unavailable
+from trtops.transport.ring import Violation
 from trtops.transport.wire import BESIDE, MAX_PACKET, Catalogue, encode
 
 if TYPE_CHECKING:
@@ -18,6 +21,14 @@ if TYPE_CHECKING:
 
 _MOST: Final = 64 << 20
 """Bytes of a catalogue that a client reads at most."""
+
+_UNREAD: Final = 8 * 768
+"""Bytes of messages, as the kernel counts them, that a client may leave unread and still be sent descriptors: some
+eight messages. Descriptors on their way are counted for this user, however many processes there are, and a client that
+read none could use up what others are welcomed with."""
+
+_SHORTAGE: Final = frozenset({errno.ENOMEM, errno.ENOBUFS, errno.ETOOMANYREFS})
+"""No fault of the client to whom something could not be sent."""
 
 # linux/fcntl.h: no more seals, no shrinking, no growing, no writing.
 _F_ADD_SEALS: Final = 1033
@@ -54,25 +65,50 @@ class Listing:
         Raises:
             Unavailable: it is too long for a client of that version.
             StorageError: there is no memory for it.
-            OSError: the client does not read, or is gone.
+            Violation: the client does not read.
+            OSError: the client is gone.
         """
         packet = encode(Catalogue(number, msgspec.Raw(self._engines)))
         if len(packet) <= MAX_PACKET:
-            sock.send(packet)
+            _send(sock, packet)
             return
         if version < BESIDE:
             what = f"the list of engines takes {len(packet)} bytes, and a packet holds {MAX_PACKET}"
             raise Unavailable(what, fix=f"update the client to one that speaks version {BESIDE}")
         if self._fd < 0:
             self._fd = _written(self._engines)
-        rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [self._fd]))]
-        sock.sendmsg([encode(Catalogue(number, msgspec.Raw(b"null"), len(self._engines)))], rights)
+        if _unread(sock) >= _UNREAD:
+            raise _deaf()
+        _send(sock, encode(Catalogue(number, msgspec.Raw(b"null"), len(self._engines))), self._fd)
 
     def close(self) -> None:
         """Give its memory back. Idempotent."""
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
+
+
+def _send(sock: socket.socket, packet: bytes, *fds: int) -> None:
+    rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", fds))] if fds else []
+    try:
+        sock.sendmsg([packet], rights)
+    except BlockingIOError:
+        raise _deaf() from None
+    except OSError as error:
+        if error.errno in _SHORTAGE:
+            raise StorageError(f"the list of engines cannot be sent now: {error}", fix="ask again later") from error
+        raise
+
+
+def _deaf() -> Violation:
+    return Violation("it is sent lists of engines, and reads none")
+
+
+def _unread(sock: socket.socket) -> int:
+    """Bytes of messages that the other end has not read yet, with what the kernel needs for each (SIOCOUTQ)."""
+    count = array.array("i", [0])
+    fcntl.ioctl(sock, termios.TIOCOUTQ, count)
+    return count[0]
 
 
 def _written(text: bytes) -> int:
@@ -87,7 +123,8 @@ def _written(text: bytes) -> int:
     except OSError as error:
         if fd >= 0:
             os.close(fd)
-        raise StorageError(f"no memory of {len(text)} bytes for the list of engines: {error}") from error
+        what = f"no memory of {len(text)} bytes for the list of engines: {error}"
+        raise StorageError(what, fix="ask again later, or give the executor more memory") from error
     return fd
 
 
@@ -96,7 +133,10 @@ def engines_of(message: Catalogue, fds: Sequence[int]) -> Any:  # noqa: ANN401 -
 
     Raises:
         InputError: what is beside it is not what it says. Blame the executor.
+        Unavailable: they cannot be told now.
     """
+    if message.problem is not None:
+        raise Unavailable(message.problem.what, fix=message.problem.fix)
     if not message.size:
         return msgspec.json.decode(message.engines)
     try:

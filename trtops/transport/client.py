@@ -14,7 +14,7 @@ import threading
 import time
 from collections import deque
 from pathlib import Path
-from socket import MSG_DONTWAIT, socket
+from socket import MSG_DONTWAIT, SHUT_RDWR, socket
 from typing import TYPE_CHECKING, Any
 
 from trtops.errors import InputError, Overloaded, Retryable, TrtopsError, Unavailable
@@ -84,6 +84,7 @@ class Client:
             InputError: it does not grant these slots, or speaks another version.
         """
         self._spin = spin
+        self._timeout = timeout
         if isinstance(path, socket):
             path.settimeout(timeout)
             self._socket = path
@@ -106,6 +107,7 @@ class Client:
         self._sequences = itertools.count(1)
         self._lock = threading.Lock()
         self._polling = threading.Lock()
+        self._asking = threading.Lock()
         self._asked: dict[int, Call] = {}
         self._credit = Credit()
         self._gone: Exception | None = None
@@ -249,8 +251,7 @@ class Client:
     def cancel(self, call: Call) -> None:
         """Ask to cancel a request; an answer still comes. Nothing happens if it was answered."""
         if call.reply is None:
-            with contextlib.suppress(OSError):
-                self._socket.send(encode(Withdraw(call.slot, call.sequence)))
+            self._say(encode(Withdraw(call.slot, call.sequence)))
 
     def infer(
         self, engine: str, inputs: Arrays, rows: int, *, deadline: float | None = None, priority: int = 0
@@ -282,7 +283,7 @@ class Client:
                 self._follow(call)
         return call.reply
 
-    def _follow(self, call: Call) -> None:
+    def _follow(self, call: Call, timeout: float | None = None) -> None:
         """Sleep until the call is answered, or until it is this thread's turn to poll."""
         event = call.event = threading.Event()
         if call.reply is not None:  # looked at after the event is there for who answers: see _answer
@@ -291,7 +292,7 @@ class Client:
             self._followers.append(call)
         if not self._polling.locked():
             self._promote()  # the one who polled left before it could see this call
-        event.wait()
+        event.wait(timeout)
 
     def _promote(self) -> None:
         """Wake a thread that still waits, so that it polls."""
@@ -405,43 +406,76 @@ class Client:
                 reply = Reply()
                 try:
                     reply.document = engines_of(message, fds)
-                except InputError as error:
+                except (InputError, Unavailable) as error:
                     reply.error = error
                 self._answer(call, reply)
 
     def _lose(self, why: TrtopsError) -> None:
         """The connection is gone: every call gets an error."""
         with self._lock:
-            self._gone = why
+            if self._gone is None:
+                self._gone = why
             calls = [*self._calls.values(), *self._asked.values()]
             self._calls.clear()
             self._asked.clear()
-            with contextlib.suppress(OSError, ValueError):  # it was done before
-                self._poller.unregister(self._socket)
+            with contextlib.suppress(OSError):  # it was done before
+                self._socket.shutdown(SHUT_RDWR)  # wakes the thread that polls
         for call in calls:
             self._answer(call, Reply(error=why))
 
     # -- off the data path ---------------------------------------------------------------------------------------------
 
     def catalogue(self) -> Any:  # noqa: ANN401 - JSON of the handler
-        """Ask which engines are served.
+        """Ask which engines are served. Threads that ask at once do so one after the other.
 
         Raises:
-            Unavailable: the connection is gone.
+            Unavailable: the connection is gone, there is no answer in time, or the executor cannot give one now.
         """
-        with self._lock:
-            if self._gone is not None:
-                raise self._no_more()
-            number = next(self._sequences)
-            call = self._asked[number] = Call(-1, number, None)
+        until = time.monotonic() + self._timeout
+        if not self._asking.acquire(timeout=self._timeout):
+            raise self._no_answer()
         try:
-            self._socket.send(encode(Ask(call.sequence)))
-        except OSError as error:
-            self._lose(Unavailable(f"the executor's socket failed: {error}", fix="connect again"))
-        reply = self.wait(call)
+            with self._lock:
+                if self._gone is not None:
+                    raise self._no_more()
+                number = next(self._sequences)
+                call = self._asked[number] = Call(-1, number, None)
+            self._say(encode(Ask(number)))
+            self._wait_until(call, until)
+            self._asked.pop(number, None)  # a late answer is dropped
+        finally:
+            self._asking.release()
+        reply = call.reply
+        if reply is None:
+            raise self._no_answer()
         if reply.error is not None:
             raise reply.error
         return reply.document
+
+    def _no_answer(self) -> Unavailable:
+        what = f"the executor did not tell its engines within {self._timeout:g} s"
+        return Unavailable(what, fix="look whether it is stopped or overloaded, and ask again")
+
+    def _say(self, packet: bytes) -> None:
+        """Send a message and never wait: where it cannot be sent, the executor has not read many before it."""
+        with contextlib.suppress(OSError):  # gone: who polls finds out
+            os.write(self._socket.fileno(), packet)  # of a socket with a timeout, whose file never blocks
+
+    def _wait_until(self, call: Call, until: float) -> None:
+        """Wait for an answer off the data path, or until a time: poll, or sleep as long as another thread does."""
+        while call.reply is None and (left := until - time.monotonic()) > 0:
+            if self._polling.acquire(blocking=False):
+                try:
+                    self._poll(left)
+                finally:
+                    self._polling.release()
+                    if self._attended:
+                        self.attend()
+            else:
+                self._follow(call, left)
+        with self._lock, contextlib.suppress(ValueError):
+            self._followers.remove(call)
+        self._promote()  # it may have been this thread's turn
 
     def close(self) -> None:
         """Hang up. Calls in flight get an error; outputs that are lent stay readable. Idempotent.
@@ -452,8 +486,6 @@ class Client:
         with self._lock:
             if self._bell < 0:
                 return
-            with contextlib.suppress(BlockingIOError):
-                os.eventfd_write(self._bell, 1)  # wakes the thread that polls
         with self._polling, self._lock:
             bells, self._bell, self._their_bell = (self._bell, self._their_bell), -1, -1
             self._socket.close()

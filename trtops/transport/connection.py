@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 
 from trtops.errors import InputError, Overloaded, TrtopsError
+from trtops.transport.bells import RING
 from trtops.transport.layout import (
     ANSWER,
     ANSWER_BYTES,
@@ -118,7 +119,7 @@ class Connection:
     Attributes:
         name: for the log, and for whose turn it is: ``pid 12, uid 1000``.
         segment: shared with it.
-        bell: its eventfd, which the executor rings.
+        bell: what the executor rings for it (see :func:`~trtops.transport.bells.clients_bell`).
     """
 
     def __init__(self, name: str, segment: Segment, bell: int, handler: Handler, *, private: bool) -> None:
@@ -127,7 +128,7 @@ class Connection:
         Args:
             name: for the log.
             segment: shared with it.
-            bell: the client's eventfd; closed with the connection.
+            bell: what is rung for the client; closed with the connection.
             handler: gets the requests.
             private: copy inputs before they are used, since the client may change them meanwhile.
         """
@@ -317,8 +318,8 @@ class Connection:
                 self._submitted.announce_awake()
             if self._completed.push(slot):
                 try:  # noqa: SIM105 - as often as answers are given; contextlib.suppress takes as long as the call
-                    os.eventfd_write(self.bell, 1)
-                except BlockingIOError:  # its counter is full: it is rung already
+                    os.write(self.bell, RING)
+                except OSError:  # of an older version: it is rung already, or gone
                     pass
 
     def close(self) -> int:

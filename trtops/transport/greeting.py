@@ -44,7 +44,8 @@ def greet(
     """Say hello, to this worker of a supervisor or to whoever listens, and be welcomed.
 
     Returns:
-        The segment, the executor's bell and this client's bell (eventfds, the caller's to close).
+        The segment, the executor's bell (an eventfd) and this client's bell (to be watched edge-triggered, and neither
+        read nor written), both the caller's to close.
 
     Raises:
         Unavailable: the executor refuses, hangs up or does not answer.

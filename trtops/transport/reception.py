@@ -18,6 +18,7 @@ from trtops.errors import InputError, TrtopsError, Unavailable
 from trtops.transport.catalogue import Listing
 from trtops.transport.limits import Limits
 from trtops.transport.listening import Spare, listen
+from trtops.transport.ring import Violation
 from trtops.transport.wire import (
     MAX_PACKET,
     Ask,
@@ -213,7 +214,9 @@ class Reception:
             self._listing.send(sock, number, version)
         except TrtopsError as error:
             self._refuse(fd, sock, error)
-        except OSError:  # it is gone, or does not read: it finds its end, and comes again
+        except Violation as error:  # it may come again, and then gets what is new
+            self._refuse(fd, sock, Unavailable(str(error), fix="read what comes, and look up again"))
+        except OSError:  # it is gone
             self._forget(fd, sock)
 
     def _refuse(self, fd: int, sock: socket.socket, error: TrtopsError) -> None:

@@ -20,7 +20,10 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Final
 
+import msgspec
+
 from trtops.errors import InputError, StorageError, TrtopsError, Unavailable
+from trtops.transport.bells import clients_bell, executors_bell
 from trtops.transport.catalogue import Listing
 from trtops.transport.connection import Connection, Handler
 from trtops.transport.crew import Crew, Turn
@@ -32,9 +35,12 @@ from trtops.transport.segment import create
 from trtops.transport.wire import (
     MAX_PACKET,
     NO_ROUTES,
+    PROBLEMS,
     Ask,
+    Catalogue,
     Hello,
     Lookup,
+    Problem,
     Refused,
     Welcome,
     Withdraw,
@@ -406,10 +412,14 @@ class Server:
 
     def _answer(self, peer: Peer, number: int) -> None:
         """Tell a client what is served."""
-        self._listing.change(self._handler.catalogue())
         try:
+            self._listing.change(self._handler.catalogue())
             self._listing.send(peer.socket, number, peer.version)
         except (StorageError, Unavailable) as error:
+            if peer.version >= PROBLEMS:
+                problem = Problem(error.what, fix=error.fix)
+                peer.socket.send(encode(Catalogue(number, msgspec.Raw(b"null"), problem=problem)))
+                return
             _say(peer.socket, encode(Refused(status_of(error), error.what, error.fix)))
             self._drop(peer, str(error))
 
@@ -426,26 +436,31 @@ class Server:
 
     def _welcome(self, peer: Peer, layout: Layout) -> None:
         """Give the client its segment. Its bell is watched before it knows of it, else its first ring could be lost."""
-        fds: list[int] = []
+        opened = contextlib.ExitStack()
         try:
             fd, segment = create(layout)
-            fds.append(fd)
-            bell, theirs = _bells()
+            opened.callback(os.close, fd)
+            bell = executors_bell()
+            try:
+                rung, theirs = clients_bell(peer.version)
+            except OSError:
+                os.close(bell)
+                raise
+            opened.callback(theirs.close)
             private = peer.uid not in {0, os.getuid()}
             peer.bell = bell
-            peer.connection = Connection(peer.name, segment, theirs, self._handler, private=private)
+            peer.connection = Connection(peer.name, segment, rung, self._handler, private=private)
             self._bells[bell] = peer
             self._strangers.discard(peer)
             self._handler.mapped(segment.whole)
             self._epoll.register(bell, select.EPOLLIN | select.EPOLLET)  # each ring is an event; nothing to read
-            rights = array.array("i", [fd, bell, theirs])
+            rights = array.array("i", [fd, bell, theirs.fileno()])
             ancillary = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, rights)]
             peer.socket.sendmsg([encode(Welcome(peer.version))], ancillary)
         except OSError as error:
             raise StorageError(f"no segment for {peer.name}: {error}") from error
         finally:
-            for opened in fds:
-                os.close(opened)
+            opened.close()
 
     def _drop(self, peer: Peer, why: str | None, *, quiet: bool = False) -> None:
         """Reclaim all that a client had. ``why``: None if it hung up itself."""
@@ -476,15 +491,6 @@ def _linger(wanted: float | None, cores: int) -> float:
     if wanted is not None:
         return wanted
     return 3e-4 if cores >= _MANY_CORES else 1e-4
-
-
-def _bells() -> tuple[int, int]:
-    first = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
-    try:
-        return first, os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
-    except OSError:
-        os.close(first)
-        raise
 
 
 def _say(sock: socket.socket, packet: bytes) -> None:

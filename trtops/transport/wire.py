@@ -23,12 +23,18 @@ from trtops.errors import (
 MAX_PACKET: Final = 1 << 17
 """Bytes of a packet at most."""
 
-VERSIONS: Final = (1, 2)
-"""Of the messages that both ends speak; the segment's own version is in its header. 2: see :data:`BESIDE`."""
+VERSIONS: Final = (1, 2, 3)
+"""Of the messages that both ends speak; the segment's own version is in its header. See :data:`BESIDE` (2) and
+:data:`WATCHED` (3)."""
 
 BESIDE: Final = 2
 """The version from which on a catalogue that is too long for a packet comes in memory beside it."""
 
+WATCHED: Final = 3
+"""The version from which on a client's bell is to be watched only, not read; see :mod:`trtops.transport.bells`."""
+
+PROBLEMS: Final = 3
+"""The version from which on a question that cannot be answered now is answered with the reason."""
 
 NO_ROUTES: Final = 8
 """Status of a refusal of a lookup: whoever listens there has no workers, and serves clients itself."""
@@ -60,7 +66,7 @@ class Directory(msgspec.Struct, tag="directory", frozen=True):
 
 
 class Welcome(msgspec.Struct, tag="welcome", frozen=True):
-    """Executor: agreed. Beside it: segment (memfd), bell of the executor, bell of the client (eventfds)."""
+    """Executor: agreed. Beside it: segment (memfd), bell of the executor (eventfd), bell of the client (epoll)."""
 
     version: int
 
@@ -79,15 +85,25 @@ class Ask(msgspec.Struct, tag="ask", frozen=True):
     number: int
 
 
+class Problem(msgspec.Struct, frozen=True):
+    """An error: in a slot's output area, or in place of an answer off the data path."""
+
+    what: str
+    where: str | None = None
+    fix: str | None = None
+
+
 class Catalogue(msgspec.Struct, tag="catalogue", frozen=True, omit_defaults=True):
     """Executor: these engines, as the handler describes them.
 
     ``size``: their bytes in memory beside the message (a sealed memfd), where they are too many for a packet.
+    ``problem``: why they cannot be told now.
     """
 
     number: int
     engines: msgspec.Raw
     size: int = 0
+    problem: Problem | None = None
 
 
 class Withdraw(msgspec.Struct, tag="withdraw", frozen=True):
@@ -95,14 +111,6 @@ class Withdraw(msgspec.Struct, tag="withdraw", frozen=True):
 
     slot: int
     sequence: int
-
-
-class Problem(msgspec.Struct, frozen=True):
-    """An error in a slot's output area."""
-
-    what: str
-    where: str | None = None
-    fix: str | None = None
 
 
 FromClient = Hello | Ask | Withdraw | Lookup
@@ -158,7 +166,7 @@ def agreed(versions: list[int]) -> int:
     """
     both = [version for version in VERSIONS if version in versions]
     if not both:
-        ours = " or ".join(map(str, VERSIONS))
+        ours = f"{', '.join(map(str, VERSIONS[:-1]))} or {VERSIONS[-1]}"
         what = f"the client speaks version {versions}, this executor {ours}"
         raise InputError(what, fix="update the older of both")
     return both[-1]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import given, settings
@@ -11,12 +11,26 @@ from hypothesis import strategies as st
 
 from tests.support.published import KEYS, POINTER, generation_read, published
 from tests.support.releases import CHANNEL, NOW, digest
-from trtops.errors import Conflict, InputError, StorageError, TrtopsError, Unavailable
+from trtops.errors import Conflict, Denied, InputError, StorageError, TrtopsError, Unavailable
+from trtops.registry.file import FileRegistry
 from trtops.registry.memory import MemoryRegistry
+from trtops.release import layout
+from trtops.release.documents import Binding
+from trtops.release.envelope import read_unverified
 from trtops.release.fetch import fetch, history
+from trtops.release.head import head_of
+from trtops.release.keys import KeyRing, Signer
 from trtops.release.publish import Published, refresh
+from trtops.release.refresh import refresh_snapshot
 from trtops.release.rollback import rollback
-from trtops.release.trust import TrustedChannel
+from trtops.release.root import ALL_ROLES, root_of
+from trtops.release.trust import Seen, TrustedChannel
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from trtops.registry.port import Registry
 
 # Races
 
@@ -99,6 +113,97 @@ def test_ten_publishers_at_once_have_one_winner_a_generation() -> None:
     assert found[0].generation == max(won)
     swaps = [name for operation, name in registry.writes if operation == "swap"]
     assert len(swaps) == 10
+
+
+class _Meeting:
+    """A registry behind whose swap of the pointer another writer comes first, once."""
+
+    def __init__(self, inner: Registry) -> None:
+        self._inner = inner
+        self.first: Callable[[Registry], object] | None = None
+
+    def read(self, name: str) -> bytes | None:
+        return self._inner.read(name)
+
+    def names(self, prefix: str = "") -> tuple[str, ...]:
+        return self._inner.names(prefix)
+
+    def create(self, name: str, body: bytes) -> bool:
+        return self._inner.create(name, body)
+
+    def swap(self, name: str, body: bytes, expected: bytes | None) -> None:
+        if name == POINTER and self.first is not None:
+            first, self.first = self.first, None
+            first(self._inner)
+        self._inner.swap(name, body, expected)
+
+    def remove(self, name: str, expected: bytes) -> bool:
+        return self._inner.remove(name, expected)
+
+
+@pytest.fixture(params=["memory", "file"])
+def meeting(request: pytest.FixtureRequest, tmp_path: Path) -> _Meeting:
+    return _Meeting(MemoryRegistry() if request.param == "memory" else FileRegistry(tmp_path, "dev"))
+
+
+def _lose_pointer(registry: Any) -> None:
+    body = registry.read(POINTER)
+    assert registry.remove(POINTER, body)
+
+
+def _met(meeting: Any, keys: KeyRing, *, rejects: str) -> tuple[Binding, Binding]:
+    """Two writers make generation 3 at once, one of them bars engine 2. Gives the winner's binding and the loser's."""
+
+    def bar(registry: Any) -> None:
+        rollback(registry, keys, CHANNEL, now=NOW + 3, reject="it is slow")
+
+    def release(registry: Any) -> None:
+        published(registry, "engine 3", keys=keys, now=NOW + 4)
+
+    published(meeting, "engine 1", keys=keys)
+    published(meeting, "engine 2", keys=keys, now=NOW + 1)
+    first, second = (bar, release) if rejects == "winner" else (release, bar)
+    meeting.first = first
+    with pytest.raises(Conflict):
+        second(meeting)
+    (winner,) = (binding for binding in history(meeting, keys.root(), CHANNEL) if binding.generation == 3)
+    every = [
+        read_unverified(meeting.read(name) or b"", Binding).value for name in meeting.names(layout.bindings(CHANNEL))
+    ]
+    (loser,) = (one for one in every if one.generation == 3 and one != winner)
+    return winner, loser
+
+
+@pytest.mark.parametrize("rejects", ["winner", "loser"])
+def test_what_lost_a_race_is_passed_over_once_the_pointer_is_lost_where_a_snapshot_tells(
+    meeting: Any, rejects: str
+) -> None:
+    signers = {role: Signer.generate() for role in ALL_ROLES}
+    keys = KeyRing(dict(signers), root_of({role: signer.public for role, signer in signers.items()}))
+    winner, loser = _met(meeting, keys, rejects=rejects)
+    refresh_snapshot(meeting, keys, "dev", now=NOW + 5, lifetime=1)
+    _lose_pointer(meeting)
+    head = head_of(meeting, keys.root(), CHANNEL)
+    assert head.binding == winner != loser
+    assert head.settled, "the pointer may be made to hold it again"
+    assert published(meeting, "engine 4", keys=keys, now=NOW + 6).generation == 4
+    assert winner in history(meeting, keys.root(), CHANNEL)
+
+
+@pytest.mark.parametrize("rejects", ["winner", "loser"])
+def test_where_nobody_knows_which_won_what_was_barred_stays_so(meeting: Any, rejects: str) -> None:
+    """Pointer lost, no snapshot: the release that lost to the abort must not bring back what that put in quarantine."""
+    winner, loser = _met(meeting, KEYS, rejects=rejects)
+    _lose_pointer(meeting)
+    head = head_of(meeting, KEYS.root(), CHANNEL)
+    assert head.binding == (winner if rejects == "winner" else loser)
+    assert not head.settled
+    with pytest.raises(Denied, match="quarantine"):
+        published(meeting, "engine 2", now=NOW + 6)
+    seen = Seen(channel=CHANNEL, generation=3, binding=winner.digest(), signers=(KEYS.signer("channel").key_id,))
+    service = TrustedChannel(KEYS.root(), CHANNEL, seen)
+    assert published(meeting, "engine 4", now=NOW + 7).generation == 4
+    assert fetch(service, meeting, NOW + 8).binding.generation == 4, "who followed the winner goes on"
 
 
 # Laws

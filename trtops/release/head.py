@@ -10,13 +10,16 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from trtops.errors import Revoked, TrustError
+from trtops.errors import Revoked, TrustError, Unavailable
 from trtops.release import layout
 from trtops.release.documents import Binding
 from trtops.release.envelope import read_unverified
 from trtops.release.fetch import bodies, read_binding
+from trtops.release.snapshot import fetch_snapshot, key_of
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from trtops.digest import Digest
     from trtops.release.documents import Channel
     from trtops.release.fetch import Documents
@@ -70,13 +73,34 @@ def head_of(registry: Documents, root: Root, channel: Channel) -> Head:
         return Head(raw, None, revoked=revoked)
     newest = max(binding.generation for binding, _ in found)
     last = [(binding, body) for binding, body in found if binding.generation == newest]
-    binding, body = last[0]
-    # Two of one generation: only one was ever pointed to. A pointer that goes back to one of them tells which; without
-    # it nobody knows. Go on from either, point to none.
-    if raw is not None:
-        led_to = _led_to(registry, channel, raw, newest) if len(last) > 1 else None
-        return Head(raw, next((one for one, _ in last if one.digest() == led_to), binding), revoked=revoked)
-    return Head(None, binding, body if len(last) == 1 else None)
+    if len(last) == 1:
+        binding, body = last[0]
+        return Head(raw, binding, None if raw is not None else body, revoked)
+    # Two of one generation: writers met, and only one binding was ever pointed to.
+    named = _named(registry, root, channel) if raw is None else _led_to(registry, channel, raw, newest)
+    for binding, body in last:
+        if binding.digest() == named:
+            return Head(raw, binding, None if raw is not None else body, revoked)
+    return Head(raw, _safest([binding for binding, _ in last]), None, revoked)  # nobody knows which: point to none
+
+
+def _safest(last: Sequence[Binding]) -> Binding:
+    """What to go on from where nobody knows which one was pointed to.
+
+    The one that bars most: what an abort put into quarantine must not come back because a publisher that lost to it
+    had written a binding, too. What was let in again is let in once more by a person.
+    """
+    return max(last, key=lambda binding: (len(binding.rejected), binding.digest()))
+
+
+def _named(registry: Documents, root: Root, channel: Channel) -> Digest | None:
+    """The digest of the pointer that the environment's snapshot names, expired or not; None where there is none."""
+    try:
+        snapshot = fetch_snapshot(registry, root, channel.environment, 0)
+    except (TrustError, Unavailable):
+        return None
+    listed = snapshot.channels.get(key_of(channel)) if snapshot is not None else None
+    return listed.binding if listed is not None else None
 
 
 def _led_to(registry: Documents, channel: Channel, raw: bytes, generation: int) -> Digest | None:

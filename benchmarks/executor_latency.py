@@ -22,11 +22,14 @@ from __future__ import annotations
 
 import argparse
 import multiprocessing
+import os
+import select
 import statistics
 import tempfile
 import time
 import zlib
 from collections import defaultdict
+from multiprocessing import reduction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -220,6 +223,47 @@ def bare_process(pipe: Connection, device: str) -> None:
         pipe.send(times)
 
 
+def waiting_process(pipe: Connection) -> None:
+    """Notes when it was woken by an eventfd, again and again."""
+    bell, back = (handle.detach() for handle in pipe.recv())
+    poller = select.epoll()
+    poller.register(bell, select.EPOLLIN | select.EPOLLET)
+    while (number := pipe.recv()) is not None:
+        times = []
+        for _ in range(number):
+            poller.poll()
+            times.append(time.perf_counter())
+            os.eventfd_write(back, 1)
+        pipe.send(times)
+
+
+def bare_wake(number: int, rounds: int) -> list[float]:
+    """Microseconds that waking another process takes here, a median each round: less no client by eventfd can lose.
+
+    It sleeps 500 us before, as one does that waits for a device.
+    """
+    bell, back = os.eventfd(0), os.eventfd(0)
+    ours, theirs = _CONTEXT.Pipe()
+    process = _CONTEXT.Process(target=waiting_process, args=(theirs,), daemon=True)
+    process.start()
+    ours.send((reduction.DupFd(bell), reduction.DupFd(back)))
+    found = []
+    for _ in range(rounds):
+        ours.send(number)
+        begins = []
+        for _ in range(number):
+            look(5e-4)
+            begins.append(time.perf_counter())
+            os.eventfd_write(bell, 1)
+            os.eventfd_read(back)
+        found.append(statistics.median(end - begin for begin, end in zip(begins, ours.recv(), strict=True)) * 1e6)
+    ours.send(None)
+    process.join()
+    os.close(bell)
+    os.close(back)
+    return found
+
+
 def hops(ours: list[tuple[float, float, float]], theirs: list[list[float]]) -> dict[str, list[float]]:
     """Microseconds of each hop of each request but the first tenth."""
     found: dict[str, list[float]] = defaultdict(list)
@@ -312,6 +356,8 @@ def main() -> None:
     head = ["device", "client", "bare run, p50 us", "p50 us over it", *_HOPS, *_SLEEPS]
     text.append(table(head, [row for case in cases for row in case.rows()]))
     text.append("Hops are medians in us; goals: <= +60 by eventfd, <= +25 for a lone client that spins.\n")
+    wake = spread(bare_wake(options.number, options.rounds), ".0f")
+    text.append(f"Waking another process by an eventfd, with nothing of this project in it: {wake} us.\n")
     emit("\n".join(text), options.write)
 
 

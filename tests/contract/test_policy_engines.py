@@ -290,7 +290,7 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Gate, Gate]
         yield Gate(policies, EmbeddedEngine(policies), "local", day), Gate(policies, opa, "local", day)
 
 
-@settings(max_examples=25, deadline=None, phases=[Phase.generate])  # a request a step makes shrinking slow
+@settings(max_examples=25, phases=[Phase.generate])  # a request a step makes shrinking slow
 @given(st.lists(DOCUMENTS, min_size=1, max_size=20))
 def test_any_document_is_judged_alike(pair: tuple[Gate, Gate], documents: list[dict[str, Any]]) -> None:
     subjects = [Subject("e", "e", document(**values)) for values in documents]

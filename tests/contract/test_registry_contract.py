@@ -216,7 +216,7 @@ def test_the_longest_name_and_the_largest_document(registry: Registry) -> None:
     assert registry.names() == (name,)
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(st.tuples(st.sampled_from(["a", "a/b", "c"]), st.binary(max_size=4), st.binary(max_size=4))))
 def test_behaves_like_a_dictionary(make: Make, steps: list[tuple[str, bytes, bytes]]) -> None:
     fresh = make()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from trtops.build.plan import BuildPlan, plan
@@ -160,7 +160,6 @@ def test_plugin_libraries_count_by_their_digest() -> None:
     assert with_library("a.so", "1" * 64) != with_library("a.so", "2" * 64)
 
 
-@settings(deadline=None)  # the machine may be busy
 @given(st.lists(st.integers(1, 64), min_size=3, max_size=3), st.lists(st.integers(1, 64), min_size=3, max_size=3))
 def test_profiles_have_one_key_each(one: list[int], other: list[int]) -> None:
     def key(rows: list[int]) -> Digest:

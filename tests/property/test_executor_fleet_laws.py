@@ -276,7 +276,7 @@ class Machine(RuleBasedStateMachine):
 
 
 TestFleet = Machine.TestCase
-TestFleet.settings = settings(max_examples=120, stateful_step_count=40, deadline=None)
+TestFleet.settings = settings(max_examples=120, stateful_step_count=40)
 
 
 @given(st.text(min_size=1, max_size=63), st.integers(0, MAX_SEATS - 1))

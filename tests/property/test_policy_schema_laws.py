@@ -53,7 +53,7 @@ SCHEMAS = st.recursive(st.booleans() | st.fixed_dictionaries({}, optional=LEAF),
 SHARED = st.booleans() | st.fixed_dictionaries({}, optional=LEAF)
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 @given(SCHEMAS, SHARED, VALUES)
 def test_decisions_are_those_of_the_reference(schema: Any, shared: Any, value: Any) -> None:
     if isinstance(schema, dict):
@@ -63,7 +63,7 @@ def test_decisions_are_those_of_the_reference(schema: Any, shared: Any, value: A
     assert (next(problems(value, schema), None) is None) == expected
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(SCHEMAS, st.sampled_from(["format", "multipleOf", "if", "prefixItems", "contains", "dependentRequired", "typ"]))
 def test_what_is_not_known_is_refused_wherever_it_stands(schema: Any, keyword: str) -> None:
     inner = {**(schema if isinstance(schema, dict) else {}), keyword: 1}

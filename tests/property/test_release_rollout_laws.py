@@ -254,7 +254,7 @@ def _own(bad: Pair, good: Pair) -> tuple[Digest, ...]:
     return tuple(one for one in _marks(bad.engine_release) if one not in _marks(good.engine_release))
 
 
-Rollouts.TestCase.settings = settings(max_examples=120, stateful_step_count=40, deadline=None)
+Rollouts.TestCase.settings = settings(max_examples=120, stateful_step_count=40)
 TestRollouts = Rollouts.TestCase
 
 

@@ -49,7 +49,7 @@ def _snapshot(version: int = 1, root: int = 1, **changes: Any) -> ChannelSnapsho
 signers = st.lists(st.sampled_from([*KEYS, OWN["root"]]), unique=True, max_size=5)
 
 
-@settings(deadline=None, max_examples=60)  # the machine may be busy
+@settings(max_examples=60)
 @given(extra=st.integers(0, 3), before=st.integers(1, 3), after=st.integers(1, 3), signed=signers)
 def test_a_root_follows_when_enough_keys_of_both_versions_signed_and_in_no_other_case(
     extra: int, before: int, after: int, signed: list[Signer]
@@ -77,7 +77,7 @@ def test_a_root_follows_when_enough_keys_of_both_versions_signed_and_in_no_other
 steps = st.lists(st.tuples(st.sampled_from(["add", "revoke"]), st.sampled_from(range(len(KEYS)))), max_size=8)
 
 
-@settings(deadline=None, max_examples=60)  # the machine may be busy
+@settings(max_examples=60)
 @given(steps=steps)
 def test_whatever_versions_follow_each_other_a_revoked_key_vouches_for_nothing(steps: list[tuple[str, int]]) -> None:
     root, published = FIRST, dict[str, bytes]()
@@ -109,7 +109,7 @@ class _Registry:
         return self._documents.get(name)
 
 
-@settings(deadline=None, max_examples=60)  # the machine may be busy
+@settings(max_examples=60)
 @given(versions=st.lists(st.tuples(st.integers(1, 6), st.booleans()), max_size=12))
 def test_the_version_that_was_seen_never_goes_down(versions: list[tuple[int, bool]]) -> None:
     trusted = TrustedSnapshot(FIRST, "dev")
@@ -129,7 +129,7 @@ def test_the_version_that_was_seen_never_goes_down(versions: list[tuple[int, boo
         highest = seen
 
 
-@settings(deadline=None, max_examples=60)  # the machine may be busy
+@settings(max_examples=60)
 @given(listed=st.integers(1, 9), have=st.integers(1, 9), same=st.booleans())
 def test_the_floor_lets_pass_what_is_newer_and_the_very_one_that_is_listed(listed: int, have: int, same: bool) -> None:
     binding = _binding(have)
@@ -143,7 +143,7 @@ def test_the_floor_lets_pass_what_is_newer_and_the_very_one_that_is_listed(liste
         assert not passes
 
 
-@settings(deadline=None, max_examples=60)  # the machine may be busy
+@settings(max_examples=60)
 @given(
     own=st.none() | st.integers(NOW - 9, NOW + 9), whole=st.none() | st.integers(NOW - 9, NOW + 9), listed=st.booleans()
 )
@@ -157,7 +157,7 @@ def test_a_snapshot_never_makes_a_pointer_expire_sooner(own: int | None, whole: 
         assert until == own
 
 
-@settings(deadline=None, max_examples=60)  # the machine may be busy
+@settings(max_examples=60)
 @given(st.builds(lambda extra: with_rules(FIRST, expires=extra), st.integers(0, 2**40)))
 def test_a_root_survives_its_envelope(root: Root) -> None:
     assert next_root(FIRST, sign(root, [OWN["root"]])) == root

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
@@ -51,7 +51,6 @@ def texts(draw: Any) -> np.ndarray[Any, Any]:
     return flat.reshape(shape)
 
 
-@settings(deadline=None)
 @given(arrays(NUMERIC, anything=True), st.integers(0, 9))
 def test_binary_comes_back_bit_by_bit(given_: tuple[str, np.ndarray[Any, Any]], offset: int) -> None:
     dtype, array = given_
@@ -64,7 +63,6 @@ def test_binary_comes_back_bit_by_bit(given_: tuple[str, np.ndarray[Any, Any]], 
     assert back.flags.aligned
 
 
-@settings(deadline=None)
 @given(arrays(JSON_NUMERIC), st.booleans())
 def test_json_comes_back_exactly_flat_and_nested(given_: tuple[str, np.ndarray[Any, Any]], nested: bool) -> None:
     dtype, array = given_
@@ -76,7 +74,6 @@ def test_json_comes_back_exactly_flat_and_nested(given_: tuple[str, np.ndarray[A
     np.testing.assert_array_equal(back, array)
 
 
-@settings(deadline=None)
 @given(texts())
 def test_bytes_come_back(array: np.ndarray[Any, Any]) -> None:
     data = elements.to_binary(array, "string")
@@ -87,7 +84,6 @@ def test_bytes_come_back(array: np.ndarray[Any, Any]) -> None:
     assert elements.from_json(msgspec.Raw(text), "string", array.shape, "x").tolist() == array.tolist()
 
 
-@settings(deadline=None)
 @given(arrays(["float16", "float32", "float64"], anything=True))
 def test_what_json_cannot_carry_is_never_written(given_: tuple[str, np.ndarray[Any, Any]]) -> None:
     dtype, array = given_
@@ -117,7 +113,6 @@ def document(rows: int, *, binary: bool) -> tuple[dict[str, Any], bytes]:
     return {"inputs": described}, b"".join(tail)
 
 
-@settings(deadline=None)
 @given(st.integers(1, 16), st.booleans(), st.booleans(), st.text(max_size=20))
 def test_a_request_means_the_same_in_both_forms(
     codec: Codec, rows: int, binary: bool, out: bool, identity: str
@@ -171,19 +166,16 @@ def survives(codec: Codec, body: bytes, header: int | None) -> None:
         codec.encode(decoded, Outcome(outputs, generation=1))
 
 
-@settings(deadline=None)
 @given(JSON, st.none() | st.integers(-5, 200), st.binary(max_size=40))
 def test_any_json_is_read_or_refused(codec: Codec, value: Any, header: int | None, tail: bytes) -> None:
     survives(codec, json.dumps(value).encode() + tail, header)
 
 
-@settings(deadline=None)
 @given(st.binary(max_size=200), st.none() | st.integers(-5, 250))
 def test_any_bytes_are_read_or_refused(codec: Codec, body: bytes, header: int | None) -> None:
     survives(codec, body, header)
 
 
-@settings(deadline=None)
 @given(st.integers(1, 4), st.booleans(), st.data())
 def test_a_good_request_with_one_thing_changed_is_read_or_refused(
     codec: Codec, rows: int, binary: bool, data: st.DataObject
@@ -196,7 +188,6 @@ def test_a_good_request_with_one_thing_changed_is_read_or_refused(
     survives(codec, text + tail, len(text) if binary else None)
 
 
-@settings(deadline=None)
 @given(st.integers(1, 4), st.booleans(), st.data())
 def test_a_good_request_with_one_byte_changed_is_read_or_refused(
     codec: Codec, rows: int, binary: bool, data: st.DataObject
@@ -208,7 +199,6 @@ def test_a_good_request_with_one_byte_changed_is_read_or_refused(
     survives(codec, bytes(body), len(text) if binary else None)
 
 
-@settings(deadline=None)
 @given(
     arrays(JSON_NUMERIC),
     st.booleans(),

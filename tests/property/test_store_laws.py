@@ -14,7 +14,7 @@ from trtops.store import Store
 KEYS = st.text(min_size=1, max_size=20).filter(lambda text: text.isprintable() or "\0" not in text)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.lists(st.binary(max_size=200), max_size=8))
 def test_every_artifact_comes_back(bodies: list[bytes]) -> None:
     with tempfile.TemporaryDirectory() as folder:
@@ -24,7 +24,7 @@ def test_every_artifact_comes_back(bodies: list[bytes]) -> None:
         assert store.digests() == tuple(sorted({Digest.of_bytes(body) for body in bodies}))
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(st.dictionaries(KEYS.filter(lambda key: len(key.encode("utf-8", "replace")) <= 60), st.binary(max_size=20)))
 def test_records_are_a_dictionary(wanted: dict[str, bytes]) -> None:
     with tempfile.TemporaryDirectory() as folder:

@@ -29,7 +29,6 @@ def filled(shape: tuple[int, ...], dtype: str) -> Array:
     return (np.arange(np.prod(shape)) % 251).astype(dtype).reshape(shape)
 
 
-@settings(deadline=None)
 @given(TENSORS)
 def test_what_is_written_is_read(tensors: dict[str, tuple[tuple[int, ...], str, MemoryFormat]]) -> None:
     describer = Describer(AREA, "input area", formats={})
@@ -54,7 +53,6 @@ def test_what_is_written_is_read(tensors: dict[str, tuple[tuple[int, ...], str, 
     assert ends == read.used
 
 
-@settings(deadline=None)
 @given(SHAPES, TYPES, st.sampled_from(["hwc", "hwc8"]))
 def test_the_bytes_are_those_of_the_format(shape: tuple[int, ...], dtype: str, lies: MemoryFormat) -> None:
     array = filled(shape, dtype)
@@ -76,7 +74,6 @@ def test_the_bytes_are_those_of_the_format(shape: tuple[int, ...], dtype: str, l
     assert (area[placed.size :] == 0xFF).all()
 
 
-@settings(deadline=None)
 @given(SHAPES, TYPES, FORMATS)
 def test_outputs_are_described_as_they_lie(shape: tuple[int, ...], dtype: str, lies: MemoryFormat) -> None:
     array = in_format(np.empty(stored_elements(shape, lies), dtype), shape, lies)
@@ -90,7 +87,7 @@ def test_outputs_are_described_as_they_lie(shape: tuple[int, ...], dtype: str, l
     assert read.tensors == described.tensors
 
 
-@settings(deadline=None, max_examples=300)
+@settings(max_examples=300)
 @given(SHAPES, FORMATS, st.integers(0, 4), st.integers(0, 9), st.integers(0, 2 * AREA), st.integers(0, 2 * AREA))
 def test_whatever_a_peer_writes_stays_in_its_area(
     shape: tuple[int, ...], lies: MemoryFormat, code: int, rank: int, offset: int, size: int

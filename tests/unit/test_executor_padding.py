@@ -58,7 +58,7 @@ def request(seed: int, rows: int, height: int, width: int) -> Request:
     return Request({"x": x}, rows)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(st.lists(st.tuples(st.integers(1, 4), st.integers(1, 4), st.integers(1, 20)), min_size=1, max_size=12))
 def test_each_gets_what_it_would_get_alone(shapes: list[tuple[int, int, int]]) -> None:
     executor, box = Executor(), Box()

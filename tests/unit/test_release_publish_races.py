@@ -220,7 +220,7 @@ MOVES = st.lists(
 )
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(MOVES)
 def test_whatever_happens_a_service_never_goes_back_and_history_holds(moves: list[tuple[str, Any]]) -> None:
     registry, root = MemoryRegistry(), KEYS.root()

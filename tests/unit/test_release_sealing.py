@@ -58,7 +58,7 @@ def _open(secret: SealedSecret, identity: Identity = ONE, **place: str) -> str:
     return open_sealed(secret, identity, **(PLACE | place)).get_secret_value()
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(st.text(max_size=200))
 def test_opens_to_what_was_sealed(value: str) -> None:
     assert _open(_sealed(value=value)) == value

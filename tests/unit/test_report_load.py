@@ -7,7 +7,7 @@ import math
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 from typer.testing import CliRunner
@@ -30,7 +30,6 @@ def buckets(values: list[float]) -> dict[float, float]:
     return {float(bound): count for bound, count in histogram.cumulative()}
 
 
-@settings(deadline=None)
 @given(st.lists(st.floats(0.0, 9.9), min_size=1, max_size=200), st.floats(0.01, 1.0))
 def test_a_quantile_lies_in_the_bucket_of_the_value_that_it_stands_for(values: list[float], q: float) -> None:
     exact = sorted(values)[max(0, math.ceil(q * len(values) - 1e-9) - 1)]

@@ -166,7 +166,7 @@ def mutate(data: bytes, dice: random.Random) -> bytes:
     return bytes(out)
 
 
-PLENTY = settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck), database=None)
+PLENTY = settings(max_examples=40, suppress_health_check=list(HealthCheck), database=None)
 
 
 @PLENTY

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -135,7 +135,6 @@ def test_every_stage_of_a_batch_is_measured(text: str) -> None:
     assert "trtops_front_end_restarts_total 1.0" in text
 
 
-@settings(deadline=None)
 @given(
     st.lists(
         st.tuples(st.integers(0, 2), st.floats(0, 20), st.integers(1, 16), st.sampled_from([200, 429])), max_size=60

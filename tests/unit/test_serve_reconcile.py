@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.releases import DEVICE, candidate, digest, sidecar
@@ -84,7 +84,6 @@ STATES = st.builds(
 )
 
 
-@settings(deadline=None)
 @given(STATES, st.builds(Observed, st.none() | POINTED), st.floats(0, 1000))
 def test_laws(state: State, observed: Observed, now: float) -> None:
     action = reconcile(state, observed, now)
@@ -102,7 +101,6 @@ def test_laws(state: State, observed: Observed, now: float) -> None:
         assert settled or (state.failure is not None and state.failure.pointed == observed.pointed)
 
 
-@settings(deadline=None)
 @given(STATES, st.floats(0, 1000), st.floats(0, 100))
 def test_health_is_degraded_only_while_something_runs(state: State, now: float, grace: float) -> None:
     level, reason = health(state, now, grace)

@@ -1,4 +1,5 @@
-// A plugin library for tests: the operator CopyRows_Test hands its input through. Built with no header of TensorRT's,
+// A plugin library for tests: the operator CopyRows_Test hands its input through. With TRTOPS_TEST_FAULTS set, the first
+// element may be one of FAULTS: then what a broken kernel or library does is done for real. Built with no header of TensorRT's,
 // for hosts that have its libraries only: the classes below have the layout of the plugin interface of versions 8.x,
 // in which a plugin with dynamic shapes says 3 in the upper byte of its version.
 //
@@ -6,11 +7,50 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <cstdlib>
 #include <dlfcn.h>
+#include <unistd.h>
 
 namespace {
 
 constexpr int32_t VERSION = 8600;
+
+// What the first element asks for.
+enum FAULTS { ILLEGAL_ADDRESS = -9001, SEGFAULT = -9002, HANG = -9003, EXIT = -9004 };
+
+// Kernels: one writes where nothing is, one never ends.
+char const KERNELS[] =
+    ".version 6.0\n.target sm_50\n.address_size 64\n"
+    ".visible .entry stray() { .reg .u64 %a; .reg .u32 %v; mov.u64 %a, 8; mov.u32 %v, 1; st.global.u32 [%a], %v; ret; }\n"
+    ".visible .entry endless() { AGAIN: bra.uni AGAIN; }\n";
+
+template <typename Function>
+Function driver(char const* name) {
+    static void* const library = dlopen("libcuda.so.1", RTLD_NOW);
+    return library ? reinterpret_cast<Function>(dlsym(library, name)) : nullptr;
+}
+
+void launch(char const* kernel, void* stream) {
+    void *module = nullptr, *function = nullptr;
+    driver<int (*)(void**, void const*)>("cuModuleLoadData")(&module, KERNELS);
+    driver<int (*)(void**, void*, char const*)>("cuModuleGetFunction")(&function, module, kernel);
+    using Launch = int (*)(void*, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, void*, void**, void**);
+    driver<Launch>("cuLaunchKernel")(function, 1, 1, 1, 1, 1, 1, 0, stream, nullptr, nullptr);
+}
+
+// Do what the first element asks for.
+void fault(void const* source, void* stream) {
+    float first = 0;
+    driver<int (*)(void*, uint64_t, size_t, void*)>("cuMemcpyDtoHAsync_v2")(
+        &first, reinterpret_cast<uint64_t>(source), sizeof(first), stream);
+    driver<int (*)(void*)>("cuStreamSynchronize")(stream);
+    switch (static_cast<int>(first)) {
+        case ILLEGAL_ADDRESS: launch("stray", stream); break;
+        case HANG: launch("endless", stream); break;
+        case SEGFAULT: *reinterpret_cast<int volatile*>(8) = 1; break;
+        case EXIT: _exit(3);
+    }
+}
 
 struct Dims {
     int32_t count;
@@ -71,11 +111,11 @@ public:
     virtual size_t workspace(Tensor const*, int32_t, Tensor const*, int32_t) const noexcept { return 0; }
     virtual int32_t enqueue(Tensor const* inputs, Tensor const*, void const* const* sources, void* const* targets,
                             void*, void* stream) noexcept {
-        using Copy = int (*)(uint64_t, uint64_t, size_t, void*);
-        static Copy const copy = [] {
-            void* driver = dlopen("libcuda.so.1", RTLD_NOW);
-            return driver ? reinterpret_cast<Copy>(dlsym(driver, "cuMemcpyDtoDAsync_v2")) : nullptr;
-        }();
+        static auto const copy = driver<int (*)(uint64_t, uint64_t, size_t, void*)>("cuMemcpyDtoDAsync_v2");
+        static bool const faults = std::getenv("TRTOPS_TEST_FAULTS") != nullptr;
+        if (faults) {
+            fault(sources[0], stream);
+        }
         size_t bytes = sizeof(float);
         for (int32_t axis = 0; axis < inputs[0].dims.count; ++axis) {
             bytes *= static_cast<size_t>(inputs[0].dims.sizes[axis]);

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import shutil
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.support.changes import make_template
 from tests.support.repository import Repository, copy_of, make_repository
 
 if TYPE_CHECKING:
@@ -55,3 +57,15 @@ def repo(checked_template: Repository, folder: Path) -> Repository:
 def shipped(shipped_template: Repository, folder: Path) -> Repository:
     """A repository whose engine was shipped once."""
     return copy_of(shipped_template, folder / "shipped")
+
+
+@pytest.fixture(scope="session")
+def proposal_template(memory: Path) -> Path:
+    return make_template(memory / "proposal" / "repo")
+
+
+@pytest.fixture
+def proposing(proposal_template: Path, tmp_path: Path) -> Repository:
+    """A repository of two engines in git, committed on ``main``, for tests of what a pull request changes."""
+    shutil.copytree(proposal_template, tmp_path / "repo", symlinks=True)
+    return Repository(tmp_path / "repo", tmp_path / "repo" / "home")

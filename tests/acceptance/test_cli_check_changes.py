@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.support.actions import git
-from tests.support.changes import check, make_template, privileged, since, subjects, waiver, write
+from tests.support.changes import check, privileged, since, subjects, waiver, write
 from tests.support.repository import Repository, make_repository
 from trtops.errors import Undecided
 from trtops.workflow.git import Git
@@ -22,15 +22,9 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.service
 
 
-@pytest.fixture(scope="module")
-def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_template(tmp_path_factory.mktemp("template") / "repo")
-
-
 @pytest.fixture
-def repo(template: Path, tmp_path: Path) -> Repository:
-    shutil.copytree(template, tmp_path / "repo", symlinks=True)
-    return Repository(tmp_path / "repo", tmp_path / "repo" / "home")
+def repo(proposing: Repository) -> Repository:
+    return proposing
 
 
 def test_nothing_changed_is_said_and_allowed(repo: Repository) -> None:
@@ -303,9 +297,9 @@ def test_settings_of_the_repository_run_nothing_and_hide_nothing(repo: Repositor
     assert not marker.exists()
 
 
-def test_a_root_below_the_top_of_its_repository(template: Path, tmp_path: Path) -> None:
+def test_a_root_below_the_top_of_its_repository(proposal_template: Path, tmp_path: Path) -> None:
     top = tmp_path / "top"
-    shutil.copytree(template, top / "ml", ignore=shutil.ignore_patterns(".git"))
+    shutil.copytree(proposal_template, top / "ml", ignore=shutil.ignore_patterns(".git"))
     git(top, "init", "-q", "-b", "main")
     git(top, "add", "-A")
     git(top, "commit", "-q", "-m", "base")

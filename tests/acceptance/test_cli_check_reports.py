@@ -4,29 +4,25 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.support.changes import make_template, privileged
-from tests.support.repository import Repository
+from tests.support.changes import privileged
 from trtops.errors import InputError, StorageError
 from trtops.report.checks import CheckReport
 from trtops.workflow.outputs import Output, parse_outputs, render, write_outputs
 
+if TYPE_CHECKING:
+    from tests.support.repository import Repository
+
 pytestmark = pytest.mark.service
 
 
-@pytest.fixture(scope="module")
-def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_template(tmp_path_factory.mktemp("template") / "repo")
-
-
 @pytest.fixture
-def repo(template: Path, tmp_path: Path) -> Repository:
-    shutil.copytree(template, tmp_path / "repo", symlinks=True)
-    return Repository(tmp_path / "repo", tmp_path / "repo" / "home")
+def repo(proposing: Repository) -> Repository:
+    return proposing
 
 
 def test_reports_go_to_files_in_every_format(repo: Repository) -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.support.actions import git
-from tests.support.changes import check, make_template, privileged, since, subjects, waiver, write
+from tests.support.changes import check, privileged, since, subjects, waiver, write
 from tests.support.repository import Repository
 
 if TYPE_CHECKING:
@@ -22,15 +22,9 @@ KNOWN = ("--repository", "github.com/trtops/trtops")
 """What an approver knows, whose clone has no ``origin``."""
 
 
-@pytest.fixture(scope="module")
-def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_template(tmp_path_factory.mktemp("template") / "repo")
-
-
 @pytest.fixture
-def repo(template: Path, tmp_path: Path) -> Repository:
-    shutil.copytree(template, tmp_path / "repo", symlinks=True)
-    return Repository(tmp_path / "repo", tmp_path / "repo" / "home")
+def repo(proposing: Repository) -> Repository:
+    return proposing
 
 
 def test_nobody_waives_their_own_change(repo: Repository) -> None:

@@ -28,6 +28,8 @@ READER = Path(__file__).parents[1] / "support" / "trt_api.py"
 SHARED = (
     "trt_network.py",
     "trt_session.py",
+    "trt_loaded.py",
+    "trt_prepared.py",
     "trt_stream.py",
     "trt_bindings.py",
     "trt_graph.py",

@@ -126,6 +126,7 @@ class Quick(Slow):
     def __init__(self) -> None:
         super().__init__()
         self.asked, self.told = threading.Event(), threading.Event()
+        self.told.set()
 
     def start(self, *, relief: Any = None) -> None:  # noqa: ARG002 - it does not ask
         while self.waiting:
@@ -149,6 +150,8 @@ def test_a_client_that_is_left_alone_by_another_s_end_is_heard(tmp_path: Path) -
     x = {"x": np.ones((1, 4), np.float32)}
     with Client(tmp_path / "s.sock", slots=1, input_bytes=4096) as left:
         going = Client(tmp_path / "s.sock", slots=1, input_bytes=4096)
+        handler.asked.clear()  # each was told on its welcome
+        handler.told.clear()
         asking = threading.Thread(target=left.catalogue)
         asking.start()
         assert handler.asked.wait(LONG)  # the server listens to nobody until it is told

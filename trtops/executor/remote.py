@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from trtops.errors import InputError, TrtopsError, Unavailable
 from trtops.executor.port import EngineInfo, Outcome
-from trtops.tensor import TensorInfo
+from trtops.tensor import TensorInfo, stored_elements, stored_shape
 from trtops.transport.directory import Guide, NoRoutes
+from trtops.transport.formats import formats_of
 from trtops.transport.links import Links, room
 from trtops.transport.routes import bucket_of, bucket_of_number
 
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from trtops.executor.port import Request
+    from trtops.tensor import Dim
     from trtops.transport.call import Reply
     from trtops.transport.links import Watcher
 
@@ -89,6 +91,7 @@ class RemoteEngines:
         self._usual = self._links.usual
         self._outputs: dict[str, _Size] = {}
         self._small: frozenset[str] = frozenset()
+        self._stretch: dict[str, float] = {}
         self._asked = -math.inf
         self._closed = threading.Event()
         try:
@@ -252,11 +255,14 @@ class RemoteEngines:
         if infos != self._infos:
             self._outputs = {info.name: _Size(info.outputs) for info in infos}
             self._small = frozenset(info.name for info in infos if _fits(info, self._usual))
+            self._stretch = {info.name: stretch for info in infos if (stretch := _stretch(info.inputs)) > 1}
             self._infos = infos
+            self._links.learn(formats_of(catalogue))
 
     def _need(self, engine: str, request: Request) -> tuple[int, int]:
         """Bytes that the areas of the request's slot have to have."""
-        inputs = room(len(request.inputs), sum([array.nbytes for array in request.inputs.values()]))
+        dense = sum([array.nbytes for array in request.inputs.values()])
+        inputs = room(len(request.inputs), math.ceil(dense * self._stretch.get(engine, 1)))
         size = self._outputs.get(engine)
         return inputs, size.of(request.rows, inputs) if size is not None else 0
 
@@ -269,17 +275,35 @@ class _Size:
         self._arrays = len(tensors)
         for tensor in tensors:
             width = _WIDTHS.get(tensor.dtype, 8)
-            first, rest = tensor.shape[:1], tensor.shape[1:]
+            whole = _stored(tensor)
+            first, rest = whole[:1], whole[1:]
             if any(isinstance(dim, str) for dim in rest):
                 self.open += 1
             elif first and isinstance(first[0], str):
                 self._row += width * math.prod(dim for dim in rest if isinstance(dim, int))
             else:
-                self._fixed += width * math.prod(dim for dim in tensor.shape if isinstance(dim, int))
+                self._fixed += width * math.prod(dim for dim in whole if isinstance(dim, int))
 
     def of(self, rows: int, inputs: int = 0) -> int:
         """Bytes of all. One with open sizes is taken to be no larger than twice all inputs."""
         return room(self._arrays, self._fixed + self._row * rows + 2 * inputs * self.open)
+
+
+def _stored(tensor: TensorInfo) -> tuple[Dim, ...]:
+    """Sizes of what holds a tensor, the rows first."""
+    shape = tensor.shape
+    if tensor.format == "linear" or not isinstance(shape[1], int):
+        return shape
+    return shape[0], stored_shape((1, shape[1], 1, 1), tensor.format)[-1], *shape[2:]
+
+
+def _stretch(inputs: tuple[TensorInfo, ...]) -> float:
+    """How many times its own bytes an input takes at most, in its engine's memory format."""
+    sizes = [tensor.shape[1] for tensor in inputs if tensor.format != "linear"]
+    channels = [size if isinstance(size, int) else 1 for size in sizes]
+    formats = [tensor.format for tensor in inputs if tensor.format != "linear"]
+    pairs = zip(channels, formats, strict=True)
+    return max((stored_elements((1, size, 1, 1), one) / max(1, size) for size, one in pairs), default=1.0)
 
 
 def _fits(info: EngineInfo, usual: tuple[int, int]) -> bool:

@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from trtops.errors import InputError, StorageError, Unavailable
+from trtops.transport.formats import formats_in, without_formats
 from trtops.transport.ring import Violation
-from trtops.transport.wire import BESIDE, MAX_PACKET, Catalogue, encode
+from trtops.transport.wire import BESIDE, FORMATS, MAX_PACKET, Catalogue, Welcome, encode
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -43,6 +44,8 @@ class Listing:
         """Take the engines, as JSON."""
         self._engines = engines
         self._fd = -1
+        self._older: Listing | None = None
+        self._formats = formats_in(engines)
 
     def __repr__(self) -> str:
         """Show its size."""
@@ -53,6 +56,13 @@ class Listing:
         if engines is not self._engines:
             self.close()
             self._engines = engines
+            self._formats = formats_in(engines)
+
+    def welcome(self, version: int) -> bytes:
+        """The welcome to a client. It tells memory formats where they fit: whoever knows none is served as well."""
+        told = self._formats if version >= FORMATS else {}
+        packet = encode(Welcome(version, told))
+        return packet if len(packet) <= MAX_PACKET else encode(Welcome(version))
 
     def send(self, sock: socket.socket, number: int, version: int) -> None:
         """Tell it.
@@ -68,6 +78,10 @@ class Listing:
             Violation: the client does not read.
             OSError: the client is gone.
         """
+        if version < FORMATS and (plain := without_formats(self._engines)) is not self._engines:
+            self._older = self._older or Listing(plain)
+            self._older.send(sock, number, version)
+            return
         packet = encode(Catalogue(number, msgspec.Raw(self._engines)))
         if len(packet) <= MAX_PACKET:
             _send(sock, packet)
@@ -86,6 +100,9 @@ class Listing:
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
+        if self._older is not None:
+            self._older.close()
+            self._older = None
 
 
 def _send(sock: socket.socket, packet: bytes, *fds: int) -> None:

@@ -22,6 +22,7 @@ from trtops.transport.answers import Answers
 from trtops.transport.call import Call, Reply
 from trtops.transport.catalogue import engines_of, receive
 from trtops.transport.credit import Credit
+from trtops.transport.formats import formats_of
 from trtops.transport.greeting import connect, greet
 from trtops.transport.layout import REQUEST, REQUEST_BYTES
 from trtops.transport.ring import Reader, Writer
@@ -53,6 +54,7 @@ class Client:
 
     Attributes:
         defer: rings the executor's doorbell later, once for all requests until then; None: each rings at once.
+        learn: takes engine -> input -> memory format: how inputs are written from now on. Catalogues tell it, too.
     """
 
     def __init__(
@@ -91,17 +93,19 @@ class Client:
         else:
             self._socket = connect(Path(path), timeout)
         try:
-            self._segment, self._their_bell, self._bell = greet(self._socket, slots, input_bytes, output_bytes, worker)
+            greeted = greet(self._socket, slots, input_bytes, output_bytes, worker)
         except BaseException:
             self._socket.close()
             raise
+        self._segment, self._their_bell, self._bell, formats = greeted
         layout = self._segment.layout
         self._submit = Writer(self._segment.words, layout.submit, layout.entries)
         self._complete = Reader(self._segment.words, layout.complete, layout.entries)
-        self._describer = Describer(layout.input_bytes, "input area")
+        self._describer = Describer(layout.input_bytes, "input area", formats=formats)
+        self.learn = self._describer.learn
         self._described = [b""] * slots
         self._free = deque(range(slots))
-        self._answers = Answers(self._segment, self._free.append, copy=copy)
+        self._answers = Answers(self._segment, self._free.append, copy=copy, formats=formats is not None)
         self._calls: dict[int, Call] = {}
         self._followers: deque[Call] = deque()
         self._sequences = itertools.count(1)
@@ -184,7 +188,7 @@ class Client:
             done: as for :meth:`submit`.
 
         Returns:
-            The call, and name -> array in the slot, 64-byte aligned.
+            The call, and name -> array in the slot, 64-byte aligned, with the strides of the engine's memory format.
 
         Raises:
             InputError: they do not fit in a slot, or their types do not travel.
@@ -199,8 +203,7 @@ class Client:
         try:
             slot = self._free.popleft()
         except IndexError:
-            slots = self._segment.layout.slots
-            what = f"all {slots} slots are in use"
+            what = f"all {self._segment.layout.slots} slots are in use"
             raise Overloaded(what, fix="wait for answers, or ask for more slots") from None
         call = Call(slot, next(self._sequences), done, engine)
         encoded = described.encoded
@@ -209,6 +212,7 @@ class Client:
             begin = segment.starts[slot] + REQUEST_BYTES
             segment.bytes[begin : begin + len(encoded)] = encoded
             self._described[slot] = encoded
+            described.fill(segment.inputs[slot])
         call.size = len(encoded)
         return call, described.views(slot, segment.inputs)
 
@@ -406,6 +410,7 @@ class Client:
                 reply = Reply()
                 try:
                     reply.document = engines_of(message, fds)
+                    self.learn(formats_of(reply.document))
                 except (InputError, Unavailable) as error:
                     reply.error = error
                 self._answer(call, reply)

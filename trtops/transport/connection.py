@@ -22,7 +22,7 @@ from trtops.transport.layout import (
 )
 from trtops.transport.ring import Reader, Violation, Writer
 from trtops.transport.tensors import Describer, Parser
-from trtops.transport.wire import encode_error, status_of
+from trtops.transport.wire import FORMATS, encode_error, status_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -122,7 +122,9 @@ class Connection:
         bell: what the executor rings for it (see :func:`~trtops.transport.bells.clients_bell`).
     """
 
-    def __init__(self, name: str, segment: Segment, bell: int, handler: Handler, *, private: bool) -> None:
+    def __init__(
+        self, name: str, segment: Segment, bell: int, handler: Handler, version: int, *, private: bool
+    ) -> None:
         """Begin with nothing in flight.
 
         Args:
@@ -130,6 +132,8 @@ class Connection:
             segment: shared with it.
             bell: what is rung for the client; closed with the connection.
             handler: gets the requests.
+            version: of the messages. A client that knows memory formats tells those of its inputs, and gets outputs
+                written as they lie.
             private: copy inputs before they are used, since the client may change them meanwhile.
         """
         self.name = name
@@ -137,11 +141,11 @@ class Connection:
         self.bell = bell
         self._submit = handler.submit
         self._private = private
-        layout = segment.layout
+        layout, formats = segment.layout, version >= FORMATS
         self._submitted = Reader(segment.words, layout.submit, layout.entries)
         self._completed = Writer(segment.words, layout.complete, layout.entries)
-        self._parser = Parser(layout.input_bytes)
-        self._describer = Describer(layout.output_bytes, "output area")
+        self._parser = Parser(layout.input_bytes, formats=formats)
+        self._describer = Describer(layout.output_bytes, "output area", lying=formats)
         self._cancels: dict[int, tuple[int, Callable[[], None] | None]] = {}
         self._described = [b""] * layout.slots
         self._engines = [""] * layout.slots
@@ -232,7 +236,7 @@ class Connection:
             self._engines[slot] = request.engine
             inputs = request.views(slot, segment.inputs)
             if self._private:
-                inputs = {name: array.copy() for name, array in inputs.items()}
+                inputs = {name: array.copy("K") for name, array in inputs.items()}
             due = deadline / 1e9 if deadline else None
             done = partial(self.answer, slot, sequence)
             cancel = self._submit(request.engine, inputs, request.rows, due, priority, done, self.name)

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Final
 from trtops.errors import InputError, Unavailable
 from trtops.transport.catalogue import receive
 from trtops.transport.segment import Segment, attach
-from trtops.transport.wire import VERSIONS, Hello, Refused, Welcome, decode_error, decode_from_executor, encode
+from trtops.transport.wire import FORMATS, VERSIONS, Hello, Refused, Welcome, decode_error, decode_from_executor, encode
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
 _DESCRIPTORS: Final = 3
@@ -40,12 +41,12 @@ def connect(path: Path, timeout: float) -> socket.socket:
 
 def greet(
     sock: socket.socket, slots: int, input_bytes: int, output_bytes: int, worker: int | None = None
-) -> tuple[Segment, int, int]:
+) -> tuple[Segment, int, int, Mapping[str, Mapping[str, str]] | None]:
     """Say hello, to this worker of a supervisor or to whoever listens, and be welcomed.
 
     Returns:
         The segment, the executor's bell (an eventfd) and this client's bell (to be watched edge-triggered, and neither
-        read nor written), both the caller's to close.
+        read nor written), both the caller's to close; and the memory formats of inputs, None: the executor knows none.
 
     Raises:
         Unavailable: the executor refuses, hangs up or does not answer.
@@ -53,13 +54,13 @@ def greet(
     """
     packet, fds = exchange(sock, encode(Hello(list(VERSIONS), slots, input_bytes, output_bytes, worker)))
     try:
-        segment = _read_welcome(packet, fds, slots)
+        segment, welcome = _read_welcome(packet, fds, slots)
     except BaseException:
         for fd in fds:
             os.close(fd)
         raise
     os.close(fds[0])
-    return segment, fds[1], fds[2]
+    return segment, fds[1], fds[2], welcome.formats if welcome.version >= FORMATS else None
 
 
 def exchange(sock: socket.socket, hello: bytes) -> tuple[bytes, list[int]]:
@@ -84,7 +85,7 @@ def exchange(sock: socket.socket, hello: bytes) -> tuple[bytes, list[int]]:
         raise Unavailable(f"the executor hung up: {error}") from error
 
 
-def _read_welcome(packet: bytes, fds: list[int], slots: int) -> Segment:
+def _read_welcome(packet: bytes, fds: list[int], slots: int) -> tuple[Segment, Welcome]:
     if not packet:
         raise Unavailable("the executor hung up before it answered")
     message = decode_from_executor(packet)
@@ -95,4 +96,4 @@ def _read_welcome(packet: bytes, fds: list[int], slots: int) -> Segment:
     segment = attach(fds[0])
     if segment.layout.slots != slots:
         raise InputError(f"asked for {slots} slots, got {segment.layout.slots}")
-    return segment
+    return segment, message

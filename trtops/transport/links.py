@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
+    from trtops.transport.tensors import Formats
+
 log = logging.getLogger(__name__)
 
 _SEGMENT: Final = 128 << 20
@@ -75,6 +77,11 @@ class Links:
         """Show the connections."""
         found = ", ".join(f"{worker or 'executor'}: {client!r}" for (worker, _, _), client in self._links.items())
         return f"Links({found or 'none'})"
+
+    def learn(self, formats: Formats) -> None:
+        """Write inputs in these memory formats from now on; connections to come are told theirs by the executor."""
+        for client in list(self._links.values()):
+            client.learn(formats)
 
     def workers(self) -> set[int]:
         """Those that there is a connection to."""

@@ -42,7 +42,6 @@ from trtops.transport.wire import (
     Lookup,
     Problem,
     Refused,
-    Welcome,
     Withdraw,
     agreed,
     decode_from_client,
@@ -449,14 +448,15 @@ class Server:
             opened.callback(theirs.close)
             private = peer.uid not in {0, os.getuid()}
             peer.bell = bell
-            peer.connection = Connection(peer.name, segment, rung, self._handler, private=private)
+            peer.connection = Connection(peer.name, segment, rung, self._handler, peer.version, private=private)
             self._bells[bell] = peer
             self._strangers.discard(peer)
             self._handler.mapped(segment.whole)
             self._epoll.register(bell, select.EPOLLIN | select.EPOLLET)  # each ring is an event; nothing to read
             rights = array.array("i", [fd, bell, theirs.fileno()])
             ancillary = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, rights)]
-            peer.socket.sendmsg([encode(Welcome(peer.version))], ancillary)
+            self._listing.change(self._handler.catalogue())
+            peer.socket.sendmsg([self._listing.welcome(peer.version)], ancillary)
         except OSError as error:
             raise StorageError(f"no segment for {peer.name}: {error}") from error
         finally:

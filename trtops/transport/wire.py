@@ -6,6 +6,7 @@ by its end.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final
 
 import msgspec
@@ -23,9 +24,9 @@ from trtops.errors import (
 MAX_PACKET: Final = 1 << 17
 """Bytes of a packet at most."""
 
-VERSIONS: Final = (1, 2, 3)
-"""Of the messages that both ends speak; the segment's own version is in its header. See :data:`BESIDE` (2) and
-:data:`WATCHED` (3)."""
+VERSIONS: Final = (1, 2, 3, 4)
+"""Of the messages that both ends speak; the segment's own version is in its header. See :data:`BESIDE` (2),
+:data:`WATCHED` (3) and :data:`FORMATS` (4)."""
 
 BESIDE: Final = 2
 """The version from which on a catalogue that is too long for a packet comes in memory beside it."""
@@ -35,6 +36,10 @@ WATCHED: Final = 3
 
 PROBLEMS: Final = 3
 """The version from which on a question that cannot be answered now is answered with the reason."""
+
+FORMATS: Final = 4
+"""The version from which on descriptions and catalogues tell memory formats. An older end writes and reads linear
+tensors."""
 
 NO_ROUTES: Final = 8
 """Status of a refusal of a lookup: whoever listens there has no workers, and serves clients itself."""
@@ -65,10 +70,14 @@ class Directory(msgspec.Struct, tag="directory", frozen=True):
     version: int
 
 
-class Welcome(msgspec.Struct, tag="welcome", frozen=True):
-    """Executor: agreed. Beside it: segment (memfd), bell of the executor (eventfd), bell of the client (epoll)."""
+class Welcome(msgspec.Struct, tag="welcome", frozen=True, omit_defaults=True):
+    """Executor: agreed. Beside it: segment (memfd), bell of the executor (eventfd), bell of the client (epoll).
+
+    ``formats``: engine -> input -> memory format, of those that are served now and not linear.
+    """
 
     version: int
+    formats: Mapping[str, Mapping[str, str]] = {}
 
 
 class Refused(msgspec.Struct, tag="refused", frozen=True):

@@ -27,10 +27,10 @@ from trtops.executor.adjusting import adjusted
 from trtops.executor.attach import plain_info
 from trtops.executor.crew import Crew
 from trtops.executor.fleet import Fleet
+from trtops.executor.hearing import Hearing
 from trtops.executor.observer import Observer, Silent
 from trtops.executor.overview import Overview, UnitStatus, WorkerStatus, plain
 from trtops.executor.port import Opening
-from trtops.executor.shadow import added
 from trtops.executor.unit import STABLE, Charge, Pace
 from trtops.transport.reception import Reception
 from trtops.transport.routes import Page, Route, assign
@@ -97,7 +97,6 @@ class Supervisor:
             StorageError: the socket or the page of routes cannot be made.
         """
         self.path = Path(path)
-        self._observer: Observer = observer or Silent()
         self._devices = tuple(devices)
         self._clock = clock
         self._fleet = Fleet(devices=len(self._devices), pace=pace, host_memory=host_memory, device_memory=device_memory)
@@ -105,14 +104,13 @@ class Supervisor:
         self._routes: dict[str, Route] = {}
         self._infos: tuple[EngineInfo, ...] = ()
         self._ailing: dict[tuple[str, str], str] = {}
-        self._beats: dict[int, orders.Beat] = {}
-        self._past: dict[tuple[str, int], orders.Compared] = {}
         self._waiting: dict[int, Future[None]] = {}
         self._calls: SimpleQueue[tuple[Callable[[], Any], Future[Any]]] = SimpleQueue()
         self._epoll = select.epoll()
         self._wake = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         self._epoll.register(self._wake, select.EPOLLIN)
         self._crew = Crew(_MODULE, self._epoll, nursery)
+        self._hearing = Hearing(self._fleet, self._crew, observer or Silent(), self._do, clock)
         try:
             self._reception = Reception(self.path, self._page.fd, self._hand_on, self._epoll, clock, limits=limits)
         except TrtopsError:
@@ -232,7 +230,8 @@ class Supervisor:
         return plain(self.workers(), self.units())
 
     def _view(self) -> Overview:
-        return Overview(self._fleet, self._devices, self._crew.pids(), self._beats, self._past, self._clock())
+        heard = self._hearing
+        return Overview(self._fleet, self._devices, self._crew.pids(), heard.beats, heard.past, self._clock())
 
     def abandon_loads(self) -> None:
         """Load nothing more; whoever waits for a load is told. What serves keeps serving."""
@@ -309,7 +308,7 @@ class Supervisor:
                 except BaseException as error:  # noqa: BLE001 - it belongs to who called
                     future.set_exception(error)
         elif (worker := self._crew.of(fd)) is not None:
-            self._news(worker, fd)
+            self._hearing.listen(worker, fd, closing=self._closing)
         else:
             self._reception.serve(fd)
 
@@ -407,70 +406,7 @@ class Supervisor:
         else:
             done.set_result(None)
 
-    # -- workers -----------------------------------------------------------------------------------------------------
-
-    def _news(self, worker: int, fd: int) -> None:
-        ended = self._crew.ended(worker, fd)
-        try:
-            for news in self._crew.listen(worker):
-                self._heard(worker, news)
-        except Exception:
-            log.exception("what worker %d says cannot be heard", worker)
-            self._crew.kill(worker, "what it says cannot be heard")
-        if ended:
-            self._buried(worker)
-
-    def _heard(self, worker: int, news: orders.FromWorker) -> None:
-        now = self._clock()
-        if isinstance(news, orders.Beat):
-            self._beats[worker] = news
-            self._fleet.beat(worker, news.busy, news.busy_with, now)
-        elif isinstance(news, orders.Reports):
-            self._report(news)
-        elif isinstance(news, orders.Up):
-            self._do(self._fleet.up(worker, now))
-        elif isinstance(news, orders.Loaded):
-            self._loaded(news, now)
-        elif isinstance(news, orders.NotLoaded):
-            self._do(self._fleet.not_loaded(news.number, orders.refusal(news), now))
-        elif isinstance(news, orders.Freed):
-            self._observer.freed(news.name, news.generation)
-            self._do(self._fleet.freed(worker, news.name, news.generation))
-        else:
-            self._crew.note(worker, news.why)
-
-    def _loaded(self, news: orders.Loaded, now: float) -> None:
-        held = self._fleet.units.get(news.number)
-        if held is None:
-            return
-        charge, seconds = held.charge, now - held.since
-        held_bytes = news.host_bytes, news.device_bytes
-        self._do(self._fleet.loaded(news.number, orders.info_of(charge, news), held_bytes, now))
-        self._observer.loaded(charge.name, charge.generation, seconds)
-
-    def _report(self, news: orders.Reports) -> None:
-        for report in news.batches:
-            self._observer.batch(report)
-        for engine, reason, requests in news.refused:
-            self._observer.refused(engine, reason, requests)
-        for engine, generation, why in news.failed:
-            self._observer.failed(engine, generation, why)
-
-    def _buried(self, worker: int) -> None:
-        """A process has ended: wanted, or not."""
-        pid = self._crew.pids()[worker]
-        why = self._crew.bury(worker)
-        beat = self._beats.pop(worker, None)
-        for counts in beat.compared if beat is not None else ():
-            key = counts.name, counts.generation
-            self._past[key] = added(self._past.get(key), counts)
-        record = self._fleet.workers.get(worker)
-        if record is not None and not record.stopping and not self._closing:
-            held = [self._fleet.units[number] for number in record.units]
-            log.error("worker %d (pid %d) is dead: %s; it held %s", worker, pid, why, held)
-            for charge in [one.charge for one in held]:
-                self._observer.failed(charge.name, charge.generation, why)
-        self._do(self._fleet.died(worker, why, self._clock()))
+    # -- its end -------------------------------------------------------------------------------------------------------
 
     def _shut(self, drain: float) -> None:
         if not self._closing:

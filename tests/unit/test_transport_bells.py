@@ -98,7 +98,7 @@ def test_a_bell_of_today_cannot_be_written_to_and_its_watch_not_be_taken_away(st
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_each_ring_is_heard_once(version: int) -> None:
-    ours, theirs = clients_bell(version)
+    ours, ring, theirs = clients_bell(version)
     with contextlib.ExitStack() as opened:
         opened.callback(theirs.close)
         opened.callback(os.close, ours)
@@ -110,7 +110,7 @@ def test_each_ring_is_heard_once(version: int) -> None:
         edges.poll(0)
         for _ in range(3):
             assert poller.poll(0) == []
-            os.write(ours, RING)
+            ring()
             assert edges.poll(0) != []
             assert edges.poll(0) == []  # by edge, there is nothing to read
             assert poller.poll(0) != []

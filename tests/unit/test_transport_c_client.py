@@ -25,7 +25,7 @@ from trtops.transport.limits import Limits
 from trtops.transport.server import Server
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 pytestmark = pytest.mark.service
 
@@ -177,7 +177,7 @@ def test_c_speaks_to_an_executor_of_an_older_version(
     monkeypatch.setattr("trtops.transport.wire.VERSIONS", (version,))
     heard: list[int] = []
 
-    def bell(spoken: int) -> tuple[int, Handed]:
+    def bell(spoken: int) -> tuple[int, Callable[[], object], Handed]:
         heard.append(spoken)
         return clients_bell(spoken)
 

@@ -244,7 +244,7 @@ class Mute:
     def __init__(self) -> None:
         self.sock, self.theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self.fds = [create(Layout(1, 64, 4096))[0], executors_bell()]
-        self.bell, watched = clients_bell(3)
+        self.bell, _, watched = clients_bell(3)
         rights = array.array("i", [*self.fds, watched.fileno()])
         self.sock.sendmsg([encode(Welcome(3))], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, rights)])
         watched.close()

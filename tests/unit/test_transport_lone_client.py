@@ -16,7 +16,6 @@ from tests.support.waiting import until
 from trtops.errors import DeadlineExceeded, Unavailable
 from trtops.executor.port import Outcome
 from trtops.transport.client import Client
-from trtops.transport.connection import Connection
 from trtops.transport.layout import RING_SLEEPS, RING_TAIL
 from trtops.transport.server import Server
 
@@ -206,27 +205,3 @@ def test_a_lone_client_that_never_pauses_keeps_nobody_out(tmp_path: Path) -> Non
         stop.set()
         thread.join(LONG)
         server.close()
-
-
-def test_where_memory_is_not_ordered_a_ring_is_read_after_its_bell_only(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Nobody looks again without one, so the one is rung for each request although the other end is awake."""
-    monkeypatch.setattr("trtops.transport.ring.RING_ALWAYS", True)
-    monkeypatch.setattr("trtops.transport.server.RING_ALWAYS", True)
-    taken: list[int] = []
-    take = Connection.take
-
-    def count(connection: Connection) -> int:
-        taken.append(take(connection))
-        return taken[-1]
-
-    monkeypatch.setattr(Connection, "take", count)
-    server = Server(tmp_path / "s.sock", Quick(), linger=0.1)
-    x = {"x": np.ones((1, 4), np.float32)}
-    with Client(tmp_path / "s.sock", slots=1, input_bytes=4096) as client:
-        for _ in range(10):
-            assert client.infer("e", x, 1).error is None
-        assert client._segment.words[(client._segment.layout.submit + RING_SLEEPS) // 4]  # for one that looks at it
-    server.close()
-    assert taken == [1] * 10

@@ -12,12 +12,16 @@ from __future__ import annotations
 import os
 import select
 import socket
-from typing import Final, Protocol
+from functools import partial
+from typing import TYPE_CHECKING, Final, Protocol
 
 from trtops.transport.wire import WATCHED
 
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
 RING: Final = (1).to_bytes(8, "little")
-"""What is written to a bell: eventfds count it, and a client of an older version may read it where it stands."""
+"""What a client of an older version reads, for each ring."""
 
 
 class Handed(Protocol):
@@ -39,12 +43,12 @@ def executors_bell() -> int:
     return os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
 
 
-def clients_bell(version: int) -> tuple[int, Handed]:
+def clients_bell(version: int) -> tuple[int, Callable[[], object], Handed]:
     """A bell for a client of this version of the messages.
 
     Returns:
-        What the executor writes :data:`RING` to, which never waits (it may fail: the client is rung already, or gone),
-        and what the client watches.
+        The executor's end, to be closed; what rings it, which never waits (it may raise OSError: the client is rung
+        already, or gone); and what the client watches.
 
     Raises:
         OSError: there is none.
@@ -60,7 +64,8 @@ def clients_bell(version: int) -> tuple[int, Handed]:
             if watched is not None:
                 watched.close()
             raise
-        return bell, watched
+        return bell, partial(os.eventfd_write, bell, 1), watched
     # An end of a socket is a file of its own, so its O_NONBLOCK is the executor's alone.
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
-    return ours.detach(), theirs
+    bell = ours.detach()
+    return bell, partial(os.write, bell, RING), theirs

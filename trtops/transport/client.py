@@ -25,7 +25,7 @@ from trtops.transport.credit import Credit
 from trtops.transport.formats import formats_of
 from trtops.transport.greeting import connect, greet
 from trtops.transport.layout import REQUEST, REQUEST_BYTES
-from trtops.transport.ring import Reader, Writer
+from trtops.transport.ring import reader, writer
 from trtops.transport.tensors import Describer
 from trtops.transport.wire import (
     Ask,
@@ -99,8 +99,8 @@ class Client:
             raise
         self._segment, self._their_bell, self._bell, formats = greeted
         layout = self._segment.layout
-        self._submit = Writer(self._segment.words, layout.submit, layout.entries)
-        self._complete = Reader(self._segment.words, layout.complete, layout.entries)
+        self._submit = writer(self._segment.words, layout.submit, layout.entries)
+        self._complete = reader(self._segment.words, layout.complete, layout.entries)
         self._describer = Describer(layout.input_bytes, "input area", formats=formats)
         self.learn = self._describer.learn
         self._described = [b""] * slots

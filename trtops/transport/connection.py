@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 
 from trtops.errors import InputError, Overloaded, TrtopsError
-from trtops.transport.bells import RING
 from trtops.transport.layout import (
     ANSWER,
     ANSWER_BYTES,
@@ -20,7 +19,7 @@ from trtops.transport.layout import (
     REQUEST,
     REQUEST_BYTES,
 )
-from trtops.transport.ring import Reader, Violation, Writer
+from trtops.transport.ring import Violation, reader, writer
 from trtops.transport.tensors import Describer, Parser
 from trtops.transport.wire import FORMATS, encode_error, status_of
 
@@ -119,18 +118,26 @@ class Connection:
     Attributes:
         name: for the log, and for whose turn it is: ``pid 12, uid 1000``.
         segment: shared with it.
-        bell: what the executor rings for it (see :func:`~trtops.transport.bells.clients_bell`).
     """
 
     def __init__(
-        self, name: str, segment: Segment, bell: int, handler: Handler, version: int, *, private: bool
+        self,
+        name: str,
+        segment: Segment,
+        bell: int,
+        ring: Callable[[], object],
+        handler: Handler,
+        version: int,
+        *,
+        private: bool,
     ) -> None:
         """Begin with nothing in flight.
 
         Args:
             name: for the log.
             segment: shared with it.
-            bell: what is rung for the client; closed with the connection.
+            bell: the executor's end of the client's bell; closed with the connection.
+            ring: rings it (see :func:`~trtops.transport.bells.clients_bell`).
             handler: gets the requests.
             version: of the messages. A client that knows memory formats tells those of its inputs, and gets outputs
                 written as they lie.
@@ -138,12 +145,13 @@ class Connection:
         """
         self.name = name
         self.segment = segment
-        self.bell = bell
+        self._bell = bell
+        self._ring = ring
         self._submit = handler.submit
         self._private = private
         layout, formats = segment.layout, version >= FORMATS
-        self._submitted = Reader(segment.words, layout.submit, layout.entries)
-        self._completed = Writer(segment.words, layout.complete, layout.entries)
+        self._submitted = reader(segment.words, layout.submit, layout.entries)
+        self._completed = writer(segment.words, layout.complete, layout.entries)
         self._parser = Parser(layout.input_bytes, formats=formats)
         self._describer = Describer(layout.output_bytes, "output area", lying=formats)
         self._cancels: dict[int, tuple[int, Callable[[], None] | None]] = {}
@@ -322,7 +330,7 @@ class Connection:
                 self._submitted.announce_awake()
             if self._completed.push(slot):
                 try:  # noqa: SIM105 - as often as answers are given; contextlib.suppress takes as long as the call
-                    os.write(self.bell, RING)
+                    self._ring()
                 except OSError:  # of an older version: it is rung already, or gone
                     pass
 
@@ -334,7 +342,7 @@ class Connection:
             self._open = False
             cancels = [cancel for _, cancel in self._cancels.values() if cancel is not None]
             number = len(self._cancels)
-            os.close(self.bell)
+            os.close(self._bell)
         for cancel in cancels:
             cancel()
         return number

@@ -22,6 +22,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Final
 
 from trtops.errors import InputError, StorageError
+from trtops.transport.fence import order
 from trtops.transport.layout import NAME_BYTES, aligned
 
 if TYPE_CHECKING:
@@ -314,8 +315,13 @@ class Page:
         self._map[start : start + len(body)] = body
 
     def publish(self) -> None:
-        """Let readers see the staged copy: one store of 8 bytes, which x86-64 makes at once and after those before."""
+        """Let readers see the staged copy: one store of 8 bytes, made at once.
+
+        It comes after the copy's, and before those of the next copy, which stands where the one before was.
+        """
+        order()
         self._words[_SEQUENCE] = self.sequence + 1
+        order()
 
     def close(self) -> None:
         """Give the memory back; clients keep theirs. Idempotent."""
@@ -372,9 +378,11 @@ class PageView:
         """All routes, of one moment. The same object until they change."""
         sequence = self._words[_SEQUENCE]
         while sequence != self._seen:
+            order()  # the number before the copy
             start = self._first + sequence % 2 * self._copy_bytes
             size = min(COPY.unpack_from(self._map, start)[1], self._copy_bytes - COPY_HEADER_BYTES)
             copy = self._map[start : start + COPY_HEADER_BYTES + size]
+            order()  # the copy before the number
             again = self._words[_SEQUENCE]
             # This copy is written again only after the other one was published: an unchanged number means a whole copy.
             routes = decode_routes(copy, self._known) if again == sequence else None

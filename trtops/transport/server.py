@@ -30,7 +30,7 @@ from trtops.transport.crew import Crew, Turn
 from trtops.transport.limits import Limits, agree
 from trtops.transport.listening import Spare, listen
 from trtops.transport.peers import Holding, Patience, Peer, holding
-from trtops.transport.ring import RING_ALWAYS, Violation
+from trtops.transport.ring import Violation
 from trtops.transport.segment import create
 from trtops.transport.wire import (
     MAX_PACKET,
@@ -373,12 +373,11 @@ class Server:
         self._strangers.add(peer)
 
     def _rung(self, peer: Peer) -> bool:
-        """A client rang: from now on it is awake, where its ring may be looked at without a bell."""
+        """A client rang: from now on it is awake, and its ring is looked at without a bell."""
         if peer.connection is None:
             return False
         peer.connection.wake()
-        if not RING_ALWAYS:
-            self._awake[peer] = None
+        self._awake[peer] = None
         return self._take(peer)
 
     def _take(self, peer: Peer) -> bool:
@@ -441,14 +440,14 @@ class Server:
             opened.callback(os.close, fd)
             bell = executors_bell()
             try:
-                rung, theirs = clients_bell(peer.version)
+                rung, ring, theirs = clients_bell(peer.version)
             except OSError:
                 os.close(bell)
                 raise
             opened.callback(theirs.close)
             private = peer.uid not in {0, os.getuid()}
             peer.bell = bell
-            peer.connection = Connection(peer.name, segment, rung, self._handler, peer.version, private=private)
+            peer.connection = Connection(peer.name, segment, rung, ring, self._handler, peer.version, private=private)
             self._bells[bell] = peer
             self._strangers.discard(peer)
             self._handler.mapped(segment.whole)
@@ -486,7 +485,7 @@ class Server:
 
 def _linger(wanted: float | None, cores: int) -> float:
     """Seconds to look for the next request of a lone client."""
-    if cores <= 1 or RING_ALWAYS:
+    if cores <= 1:
         return 0.0
     if wanted is not None:
         return wanted

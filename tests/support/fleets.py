@@ -38,11 +38,14 @@ QUICK = Pace(linger=0.1, settle=None, silence=20.0, run=20.0)
 STRICT = Tolerance(1e-6, 1e-6)
 
 
-def opening(folder: Path, shadowing: Tolerance | None = None, **plays: Any) -> Opening:
-    """An engine that adds up rows, and plays these options of the fake backend."""
+Sides = tuple[tuple[TensorInfo, ...], tuple[TensorInfo, ...]]
+
+
+def opening(folder: Path, shadowing: Tolerance | None = None, sides: Sides = ((X,), (Y,)), **plays: Any) -> Opening:
+    """An engine that adds up rows, and plays these options of the fake backend. ``sides``: its inputs and outputs."""
     backend = FakeBackend()
     path = folder / "engine.json"
-    path.write_bytes(_Artifact(inputs=(X,), outputs=(Y,), precision="fp32").canonical_bytes())
+    path.write_bytes(_Artifact(inputs=sides[0], outputs=sides[1], precision="fp32").canonical_bytes())
     digest = Digest.of_file(path)
     sidecar = Sidecar(
         backend="fake",
@@ -53,8 +56,8 @@ def opening(folder: Path, shadowing: Tolerance | None = None, **plays: Any) -> O
         model=digest,
         artifact=digest,
         size_bytes=path.stat().st_size,
-        inputs=(X,),
-        outputs=(Y,),
+        inputs=sides[0],
+        outputs=sides[1],
         profiles=(),
         format="application/vnd.trtops.fake+json",
         extra={"fake": json.dumps(plays)} if plays else {},

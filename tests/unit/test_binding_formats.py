@@ -6,14 +6,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
-from onnx import TensorProto, helper
+from onnx import TensorProto
 from pydantic import ValidationError
 
-from tests.support.builds import engine_spec, model_of, save, value
+from tests.support.builds import engine_spec
+from tests.support.formats import RANGES, build, conv, images, load, lying
 from tests.support.preflights import checker, one
 from tests.support.releases import sidecar
 from tests.support.specs import profile, spec
-from trtops.backend.port import BuildRequest, BuildResult, Sidecar
+from trtops.backend.port import Sidecar
 from trtops.backend.select import backend as by_name
 from trtops.build.plan import BuildPlan, plan
 from trtops.digest import Digest
@@ -29,38 +30,10 @@ if TYPE_CHECKING:
 
     import onnx
 
-IMAGE = ([1, 3, 8, 8], [2, 3, 8, 8], [4, 3, 8, 8])
-RANGES = {"x": {"min": [1, 3, 8, 8], "opt": [2, 3, 8, 8], "max": [4, 3, 8, 8]}}
+    from trtops.backend.port import BuildResult
+
+IMAGE = ([1, 3, 8, 8], [2, 3, 8, 8], [8, 3, 8, 8])
 HWC = {"x": {"format": "hwc"}}
-
-
-def conv(kind: int = TensorProto.FLOAT, rank: int = 4) -> onnx.ModelProto:
-    """``y = conv(x, w)``: x [N, 3, 8, 8], y [N, 4, 8, 8]; of another rank, ``y = relu(x)``."""
-    if rank != 4:
-        shape: list[int | str | None] = ["N", *[3] * (rank - 1)]
-        return model_of([helper.make_node("Relu", ["x"], ["y"])], [value("x", shape, kind)], [value("y", shape, kind)])
-    dtype = helper.tensor_dtype_to_np_dtype(kind)
-    weights = (np.arange(4 * 3 * 9).reshape(4, 3, 3, 3) % 7 - 3).astype(dtype)
-    node = helper.make_node("Conv", ["x", "w"], ["y"], name="conv", pads=[1, 1, 1, 1])
-    return model_of([node], [value("x", ["N", 3, 8, 8], kind)], [value("y", ["N", 4, 8, 8], kind)], {"w": weights})
-
-
-def request_for(folder: Path, of: EngineSpec, model: onnx.ModelProto) -> BuildRequest:
-    return BuildRequest(
-        target=of.targets[0],
-        model=str(save(model, folder / "model.onnx")),
-        output=str(folder / "engine"),
-        precision=of.precision,
-        profiles=of.profiles,
-        bindings=of.bindings,
-        memory=of.memory,
-        builder=of.builder,
-    )
-
-
-def build(folder: Path, backend: str, model: onnx.ModelProto | None = None, **changes: Any) -> BuildResult:
-    of = engine_spec(backend, changes.pop("ranges", RANGES), **changes)
-    return by_name(backend).build(request_for(folder, of, model or conv()), lambda _: None)
 
 
 # -- the spec ----------------------------------------------------------------------------------------------------------
@@ -173,22 +146,13 @@ def _formats(result: BuildResult) -> list[tuple[str, str]]:
 def test_the_format_is_in_what_is_built_and_loaded(tmp_path: Path, backend: str) -> None:
     result = build(tmp_path, backend, bindings={**HWC, "y": {"format": "hwc8"}})
     assert _formats(result) == [("x", "hwc"), ("y", "hwc8")]
-    of = engine_spec(backend, RANGES)
-    known = sidecar(
-        of=of,
-        backend_version=result.backend_version,
-        device=result.device,
-        inputs=result.inputs,
-        outputs=result.outputs,
-    )
-    assert Sidecar.model_validate_json(known.canonical_bytes()) == known
-    session = by_name(backend).load(tmp_path / "engine", known)
+    session = load(tmp_path, backend, result)
     try:
         assert [info.format for info in (*session.inputs, *session.outputs)] == ["hwc", "hwc8"]
-        x = np.arange(2 * 3 * 8 * 8, dtype=np.float32).reshape(2, 3, 8, 8)
-        last = np.ascontiguousarray(x.transpose(0, 2, 3, 1)).transpose(0, 3, 1, 2)
-        assert not last.flags.c_contiguous
-        np.testing.assert_array_equal(session.run({"x": last})["y"], session.run({"x": x})["y"])
+        x = images(2)
+        y = session.run({"x": lying(x, "hwc")})["y"]
+        np.testing.assert_array_equal(y, session.run({"x": x})["y"])
+        assert y.strides == lying(y, "hwc8").strides
     finally:
         session.close()
 
@@ -218,6 +182,7 @@ def test_clients_see_the_same_interface_whatever_the_format() -> None:
     plain = sidecar(inputs=(x,), outputs=(x,))
     last = sidecar(inputs=(x.model_copy(update={"format": "hwc"}),), outputs=(x,))
     assert contract_of("1.0.0", {"a": plain}) == contract_of("1.0.0", {"a": last})
+    assert Sidecar.model_validate_json(last.canonical_bytes()) == last
     assert b'"hwc"' not in contract_of("1.0.0", {"a": last}).canonical_bytes()
 
 

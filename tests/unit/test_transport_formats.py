@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import ctypes
 import json
+import os
+import signal
 import socket
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from http.client import HTTPConnection
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +18,7 @@ import pytest
 from tests.support.cuda import Cudart, Engine, Library
 from tests.support.executors import LONG, batching
 from tests.support.executors import load as load_engine
+from tests.support.fleets import load as load_fleet
 from tests.support.formats import RANGES, TAIL, build, images, load, lying
 from tests.support.releases import sidecar
 from tests.support.serving import serving
@@ -23,6 +26,7 @@ from tests.support.waiting import until
 from trtops.backend.fake import FakeSession
 from trtops.backend.pinned import PageLocked
 from trtops.backend.trt_session import TensorRtSession
+from trtops.errors import Retryable, Unavailable
 from trtops.executor.attach import Attachment
 from trtops.executor.executor import Executor
 from trtops.executor.remote import RemoteEngines
@@ -39,6 +43,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from trtops.backend.port import Session
+    from trtops.executor.port import Outcome
+    from trtops.executor.supervisor import Supervisor
 
     Array = np.ndarray[Any, Any]
 
@@ -268,6 +274,37 @@ class _Kept:
 
     def close(self, *, drain: float) -> None:
         """Their owner closes them."""
+
+
+def test_workers_of_a_supervisor_take_formats(supervisor: Supervisor, remote: RemoteEngines, tmp_path: Path) -> None:
+    """Also one that comes in place of another, and is connected to before it has loaded its engine."""
+    sides = (info("x", "hwc"),), (info("y", "hwc", 4),)
+    given = images(2)
+    load_fleet(supervisor, tmp_path, 1, sides=sides)
+    until(lambda: [one.inputs[0].format for one in remote.engines()] == ["hwc"])
+    for _ in range(2):
+        (outcome,) = sent(remote, given)
+        np.testing.assert_array_equal(outcome.outputs["y"][:, 0, 0, 0], given.reshape(2, -1).sum(axis=1))
+        assert is_lying(outcome.outputs["y"], "hwc")
+        (client,) = remote._links._links.values()
+        call, views = client.reserve("e", {"x": np.empty_like(given)}, 2)
+        assert is_lying(views["x"], "hwc")
+        client.abandon(call)
+        os.kill(supervisor.workers()[0].pid, signal.SIGKILL)
+        until(lambda: not remote._links.workers(), "the connection has ended")
+
+
+def sent(remote: RemoteEngines, given: Array) -> list[Outcome]:
+    """The answer, once a worker gives one."""
+    outcomes: list[Outcome] = []
+
+    def answered() -> bool:
+        with suppress(Unavailable, Retryable):
+            outcomes.append(remote.infer("e", {"x": given}, 2))
+        return bool(outcomes)
+
+    until(answered)
+    return outcomes
 
 
 def test_large_tensors_that_are_filled_up_find_a_slot(tmp_path: Path) -> None:

@@ -70,6 +70,7 @@ class Links:
         self._slots = slots
         self.usual = input_bytes, max(output_bytes, MIN_OUTPUT_BYTES)
         self._links: dict[Key, Client] = {}
+        self._formats: Formats = {}
         self._lock = threading.Lock()
         self._closed = False
 
@@ -79,7 +80,8 @@ class Links:
         return f"Links({found or 'none'})"
 
     def learn(self, formats: Formats) -> None:
-        """Write inputs in these memory formats from now on; connections to come are told theirs by the executor."""
+        """Write inputs in these memory formats from now on. Workers that still load an engine welcome without."""
+        self._formats = formats
         for client in list(self._links.values()):
             client.learn(formats)
 
@@ -111,6 +113,8 @@ class Links:
             slots = max(1, min(self._slots, _SEGMENT // (inputs + outputs)))
             client = Client(self._path, slots=slots, input_bytes=inputs, output_bytes=outputs, worker=worker or None)
             self._links[key] = client
+        if self._formats:
+            client.learn(self._formats)
         if self._watcher is not None:
             client.defer = self._watcher.soon
             self._watcher.watch(client.fileno(), partial(self._attend, key, client, client.fileno()))

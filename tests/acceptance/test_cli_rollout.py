@@ -230,6 +230,7 @@ def test_a_service_runs_the_candidate_and_its_metrics_promote_it(shipped: Reposi
         shipped.call("release", "tiny").says(0, "runs beside the stable release")
         _, canary = _until(shipped, control, {"stable": "in step", "canary": "in step"})
         assert canary["running"]["engine_release"] != stable["running"]["engine_release"]
+        assert canary["running"]["device"] == stable["running"]["device"]
         advance(shipped, "--metrics", control).says(2, "cannot be decided", "20 are needed")
         for _ in range(200):
             infer(server.url, "tiny", {"x": x})

@@ -131,6 +131,9 @@ class _Anything:
     def __getattr__(self, name: str) -> Any:
         return _Anything()
 
+    def described(self) -> dict[str, str]:
+        return {}
+
 
 def binding(*of: Arm, generation: int = 7) -> Binding:
     class Bound:

@@ -193,6 +193,9 @@ def test_a_candidate_serves_on_and_health_says_whose_key_was_revoked(scene: Scen
     with scene.agent(root=given) as agent:
         _begin(scene)
         until(lambda: _candidate(agent).get("status") == "ready")
+        assert {_candidate(agent)[key] for key in ("backend", "device")} == {
+            agent.status()["engines"]["cls"][key] for key in ("backend", "device")
+        }
         stolen = _revoke(scene, role)
         until(lambda: _candidate(agent).get("status") == "degraded")
         said = _candidate(agent)["reason"]

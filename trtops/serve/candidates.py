@@ -214,10 +214,4 @@ class Candidates:
             "engine_release": str(arm.engine_release),
             "config_release": str(arm.config_release),
         }
-        if pulled is not None:
-            described |= {
-                "version": pulled.release.contract.version,
-                "target": pulled.artifact.target,
-                "digest": str(pulled.artifact.sidecar.artifact),
-            }
-        return described
+        return described if pulled is None else described | pulled.described()

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tests.support.attacked import Scene
+    from tests.support.serving import Served
     from tests.support.transports import Stack
     from trtops.executor.executor import Executor
     from trtops.executor.remote import RemoteEngines
@@ -66,3 +67,12 @@ def scene(tmp_path: Path) -> Iterator[Scene]:
     made = Scene(tmp_path)
     yield made
     made.engines.close(drain=1)
+
+
+@pytest.fixture(scope="module")
+def served(request: pytest.FixtureRequest) -> Iterator[Served]:
+    """A server of an engine that adds up, one for a module and held to its ``LIMITS``."""
+    from tests.support.serving import summing
+
+    with summing(request.module.LIMITS) as (one, _):
+        yield one

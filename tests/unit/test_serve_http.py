@@ -8,7 +8,7 @@ import socket
 import threading
 import zlib
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -28,18 +28,9 @@ from tests.support.waiting import until
 from trtops.errors import Unavailable
 from trtops.serve.exchange import HttpError, Limits, decompress
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
 pytestmark = pytest.mark.service
 
 LIMITS = Limits(header_bytes=2048, headers=20, body_bytes=100_000)
-
-
-@pytest.fixture(scope="module")
-def served() -> Iterator[Served]:
-    with summing(LIMITS) as (one, _):
-        yield one
 
 
 HEAD = b"Host: t\r\n"

@@ -6,7 +6,6 @@ import gzip
 import json
 import threading
 import time
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
@@ -30,18 +29,9 @@ from tests.support.waiting import until
 from trtops.errors import DeadlineExceeded, Retryable, Unavailable
 from trtops.serve.exchange import Limits
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
 pytestmark = pytest.mark.service
 
-QUICK = Limits(header_time=2.0, body_time=2.0, idle_time=2.0)
-
-
-@pytest.fixture(scope="module")
-def served() -> Iterator[Served]:
-    with summing(QUICK) as (one, _):
-        yield one
+LIMITS = Limits(header_time=2.0, body_time=2.0, idle_time=2.0)
 
 
 def test_pipelined_answers_come_in_order_whatever_finishes_first() -> None:

@@ -99,6 +99,7 @@ def test_infer(shipped: Repository) -> None:
             ("x", "'x' is not NAME=VALUE"),
             ("z=random", "there is no input 'z'"),
             ("x=7", "is neither @FILE.npy nor random"),
+            ("x=[[1,2]]", "write x=@FILE.npy, x=random or x=random[SIZE,4]"),
             ("x=@nope.npy", "nope.npy cannot be read"),
             ("x=@trtops.toml", "trtops.toml is not a .npy file"),
             ("x=random[2,5]", "x takes [?,4], not [2, 5]"),

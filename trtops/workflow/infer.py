@@ -127,7 +127,9 @@ def _array(info: TensorInfo, value: str, random: np.random.Generator) -> Array:
         return _loaded(info, Path(value[1:]))
     match = _SHAPE.fullmatch(value)
     if match is None:
-        raise InputError(f"{info.name}={value!r} is neither @FILE.npy nor random", fix="write random[1,3,48,192]")
+        sizes = ",".join(str(size) if isinstance(size, int) else "SIZE" for size in info.shape)
+        fix = f"write {info.name}=@FILE.npy, {info.name}=random or {info.name}=random[{sizes}]"
+        raise InputError(f"{info.name}={value!r} is neither @FILE.npy nor random", fix=fix)
     if match[1]:
         shape = tuple(int(size) for size in match[1].split(","))
         if not info.accepts(shape):

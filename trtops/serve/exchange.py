@@ -31,7 +31,8 @@ class Limits:
         pipelined: requests of one connection that are worked on at the same time; more wait.
         queued: requests of one connection that wait at most; more are refused, and the connection is closed.
         connections: open at the same time; more are answered 503.
-        buffered_bytes: bodies of all connections together; more are answered 503.
+        buffered_bytes: bodies of all connections together, with gRPC's answers that wait; more are answered 503.
+        untaken_bytes: answers that a gRPC client leaves no window for; others are refused until it takes some.
     """
 
     header_bytes: int = 16 << 10
@@ -45,6 +46,7 @@ class Limits:
     queued: int = 256
     connections: int = 4096
     buffered_bytes: int = 1 << 30
+    untaken_bytes: int = 64 << 20
 
 
 class HttpError(Exception):

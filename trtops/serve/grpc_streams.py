@@ -68,6 +68,9 @@ def _length(text: bytes) -> bytes:
     return bytes(out)
 
 
+_TOO_MUCH: Final = Fault(503, "overloaded", "too many bytes of requests are held; try again", 1.0)
+_UNTAKEN: Final = Fault(429, "overloaded", "answers wait that this connection does not take: read them, then ask", 1.0)
+
 _OK_HEAD: Final = b"\x88" + _literal(b"content-type", b"application/grpc")
 _OK: Final = _literal(b"grpc-status", b"0")
 
@@ -140,7 +143,7 @@ class Call:
         if self._size > limits.body_bytes + 5:
             self.refuse(Fault(413, "too_large", f"the message is too large: {limits.body_bytes} bytes are allowed"))
         elif self.port.buffered > limits.buffered_bytes:
-            self.refuse(Fault(503, "overloaded", "too many bytes of requests are held; try again", 1.0))
+            self.refuse(_TOO_MUCH)
 
     def take(self) -> bytes | None:
         """The next message; None: it is not whole.
@@ -167,7 +170,24 @@ class Call:
         encoding = self.header(b"grpc-encoding") or b""
         if body[0] != 1 or encoding in {b"", b"identity"}:
             raise HttpError(400, "a message is compressed, and grpc-encoding does not say how")
-        return decompress(data, encoding, limit)
+        data = decompress(data, encoding, limit)
+        self._hold(len(data))
+        if self.port.buffered > self.port.limits.buffered_bytes:
+            raise HttpError(_TOO_MUCH.status, _TOO_MUCH.message)
+        return data
+
+    def _hold(self, size: int) -> None:
+        """Count bytes of requests, until the stream is over or they are given back (negative)."""
+        self.port.buffered += size
+        self.stream.held += size
+
+    def reply(self, data: bytes) -> None:
+        """Answer with a message, unless its client takes none."""
+        if self.stream.connection.is_full():
+            self.refuse(_UNTAKEN)
+        elif not self._over:
+            self._over = True
+            self.stream.connection.answer(self.stream, _OK_HEAD, _framed(data), _OK)
 
     def header(self, name: bytes) -> bytes | None:
         """A value of the call's metadata."""
@@ -220,10 +240,7 @@ class Unary(Call):
             if data is None or self._size:
                 raise InputError("a unary call has one message")  # noqa: TRY301 - answered like every other
             answer = await self._answering(read(f"{self._name}Request", data))
-            if not self._over:
-                self._over = True
-                body = answer if isinstance(answer, bytes) else answer.SerializeToString()
-                self.stream.connection.answer(self.stream, _OK_HEAD, _framed(body), _OK)
+            self.reply(answer if isinstance(answer, bytes) else answer.SerializeToString())
         except Exception as error:  # noqa: BLE001 - the client gets an answer
             self._fail(error)
 
@@ -271,36 +288,40 @@ class Infer(Call):
         """Answer with what came out."""
         data = self.port.codec_of(codec).encode(decoded, outcome)
         self._cancel = None
-        if not self._over:
-            self._over = True
-            self.stream.connection.answer(self.stream, _OK_HEAD, _framed(data), _OK)
+        self.reply(data)
 
 
 class Piece(Infer):
     """One request of a stream of them."""
 
-    def __init__(self, whole: Streaming, request: Any) -> None:  # noqa: ANN401 - protobuf's
-        """Belong to a stream."""
+    def __init__(self, whole: Streaming, request: Any, size: int) -> None:  # noqa: ANN401 - protobuf's
+        """Belong to a stream. ``size``: bytes of the request, and then of its answer."""
         super().__init__(whole.port, whole.stream, whole.metadata)
         self.request = request
         self.started = time.monotonic()
         self.answer: bytes | None = None
         self.refused = False
+        self.size = size
         self._whole = whole
 
     def give(self, codec: Codec, decoded: Decoded, outcome: Outcome) -> None:
         """Keep the answer until its turn."""
         self._cancel = None
-        self.answer = field(2, self.port.codec_of(codec).encode(decoded, outcome))
-        self._whole.write()
+        self._answered(field(2, self.port.codec_of(codec).encode(decoded, outcome)))
+
+    def _answered(self, answer: bytes) -> None:
+        """From now on the answer is held, not the request."""
+        self.request, self.answer = None, answer
+        self._whole.answered(self, len(answer) - self.size)
 
     def refuse(self, fault: Fault) -> None:
         """Keep the error until its turn: it ends no other request."""
+        if self.answer is not None:
+            return
         self._cancel, self.refused = None, True
         name, key = self.request.model_name, self.request.id
         failed = messages()["ModelInferResponse"](id=key, model_name=name).SerializeToString()
-        self.answer = field(1, fault.message.encode()) + field(2, failed)
-        self._whole.write()
+        self._answered(field(1, fault.message.encode()) + field(2, failed))
 
 
 class Streaming(Call):
@@ -312,6 +333,7 @@ class Streaming(Call):
         self._waiting: deque[Piece] = deque()
         self._written: deque[int] = deque()  # bytes of the stream's answers up to the end of each that is not sent
         self._bytes = 0
+        self._taken = 0
         self._flushes = -1
         self._last = False
 
@@ -322,24 +344,43 @@ class Streaming(Call):
         self._note_sent()
         try:
             while not self._over and (data := self.take()) is not None:
-                if len(self._waiting) + len(self._written) >= _STREAMED:
-                    raise HttpError(429, f"a stream may have {_STREAMED} requests in flight")  # noqa: TRY301 - answered below
-                one = Piece(self, read("ModelInferRequest", data))
-                self._waiting.append(one)
-                self.port.infer(one)
+                self._begin(data)
         except Exception as error:  # noqa: BLE001 - the client gets an answer
             self._fail(error)
         if self._over:
-            self._pieces, self._size = [], 0
-        self.port.buffered -= self.stream.held - self._size
-        self.stream.held = self._size
+            self._pieces, self._size, self._taken = [], 0, 0
+        self._hold(self._size + self._taken - self.stream.held)
+
+    def _begin(self, data: bytes) -> None:
+        """Start a request, if the stream and its connection may have one more."""
+        connection = self.stream.connection
+        if len(self._waiting) + len(self._written) >= _STREAMED:
+            raise HttpError(429, f"a stream may have {_STREAMED} requests in flight")
+        if connection.asked >= self.port.limits.queued:
+            raise HttpError(429, f"the streams of a connection may have {self.port.limits.queued} requests in flight")
+        if connection.is_full():
+            raise HttpError(_UNTAKEN.status, _UNTAKEN.message)
+        one = Piece(self, read("ModelInferRequest", data), len(data))
+        self._waiting.append(one)
+        self._taken += one.size
+        connection.asked += 1
+        self.port.infer(one)
+
+    def answered(self, one: Piece, more: int) -> None:
+        """One of them has its answer, of so many bytes more than it had itself."""
+        self.stream.connection.asked -= 1
+        if not self._over:
+            one.size += more
+            self._taken += more
+            self._hold(more)
+        self.write()
 
     def _note_sent(self) -> None:
         """Forget answers that are on their way; none is before the turn's end, so nobody asks for more in one turn."""
         connection, stream = self.stream.connection, self.stream
         if connection.flushes != self._flushes:
             self._flushes = connection.flushes
-            sent = self._bytes - (len(stream.waiting) - stream.sent)
+            sent = self._bytes - stream.left
             while self._written and self._written[0] <= sent:
                 self._written.popleft()
 
@@ -353,12 +394,17 @@ class Streaming(Call):
 
     def write(self) -> None:
         """Write the answers whose turn it is."""
-        connection, ready, refused = self.stream.connection, [], 0
+        connection, ready, refused, given = self.stream.connection, [], 0, 0
         while self._waiting and (answer := self._waiting[0].answer) is not None:
-            refused += self._waiting.popleft().refused
+            one = self._waiting.popleft()
+            refused += one.refused
+            self._taken -= one.size
+            given += one.size
             ready.append(_framed(answer))
         if self._over:
             return
+        if given:
+            self._hold(-given)  # the connection counts them, until they are sent
         for data in ready:
             self._bytes += len(data)
             self._written.append(self._bytes)

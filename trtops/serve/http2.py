@@ -71,7 +71,7 @@ _RESET: Final = 5.0
 
 
 class Connection(asyncio.Protocol):
-    """One client's connection."""
+    """One client's connection. ``asked``: requests of its streams of requests that have no answer."""
 
     def __init__(self, owner: Owner) -> None:
         """Make a connection of a port."""
@@ -94,6 +94,8 @@ class Connection(asyncio.Protocol):
         self._budget = _BUDGET
         self._refilled = owner.now()
         self._going = False
+        self._untaken = 0
+        self.asked = 0
         self.transport: asyncio.Transport | None = None
         self.busy = owner.now()
         self.stalled: float | None = None
@@ -389,29 +391,46 @@ class Connection(asyncio.Protocol):
 
     def _append(self, stream: Stream, data: bytes) -> None:
         """Let more wait to be sent; from when on it does tells whether the peer takes it in time."""
-        if not stream.waiting:
-            stream.waiting, stream.started = data, self._owner.now()
+        stream.left += len(data)
+        if stream.waiting:
+            stream.more.append(data)
         else:
-            stream.waiting, stream.sent = stream.waiting[stream.sent :] + data, 0
+            stream.waiting, stream.started = data, self._owner.now()
 
     def _push(self, stream: Stream) -> None:
         """Send as much as the windows allow, then the trailers."""
-        data, number, at = stream.waiting, stream.number, stream.sent
+        data, number, at, left = stream.waiting, stream.number, stream.sent, stream.left
         while at < len(data) and stream.window > 0 and self._window > 0:
             piece = data[at : at + min(LEAST_FRAME, stream.window, self._window)]
             at += len(piece)
+            stream.left -= len(piece)
             stream.window -= len(piece)
             self._window -= len(piece)
             self._send(DATA, 0, number, piece)
-        if at > stream.sent:
-            stream.sent, stream.started = at, self._owner.now()
-        if at == len(data):
+            if at == len(data) and stream.more:
+                data, at = stream.more.popleft(), 0
+        if stream.left < left:
+            stream.waiting, stream.sent, stream.started = data, at, self._owner.now()
+        if not stream.left:
             stream.waiting, stream.sent = b"", 0
+        if stream.left != stream.counted:
+            self._count(stream)
         if not stream.waiting and stream.trailers:
             self._send(HEADERS, END_STREAM | END_HEADERS, number, stream.trailers)
             if not stream.ended:  # the client need not send the rest
                 self._send(RESET, 0, number, struct.pack(">I", NO_ERROR))
             self._forget(stream)
+
+    def _count(self, stream: Stream) -> None:
+        """Count what waits to be sent."""
+        more, stream.counted = stream.left - stream.counted, stream.left
+        self._untaken += more
+        self._owner.buffered += more
+
+    def is_full(self) -> bool:
+        """Whether answers wait that the client does not take, more than may: it gets no others, and cannot ask."""
+        most, stuck = self._limits.untaken_bytes, self.transport if self.stalled is not None else None
+        return self._untaken > most or (stuck is not None and stuck.get_write_buffer_size() > most)
 
     def _drop(self, stream: Stream) -> None:
         self._forget(stream)
@@ -421,7 +440,8 @@ class Connection(asyncio.Protocol):
     def _forget(self, stream: Stream) -> None:
         if self._streams.pop(stream.number, None) is not None:
             self._owner.buffered -= stream.held
-            stream.held = 0
+            stream.held = stream.left = 0
+            self._count(stream)
             self.busy = self._owner.now()
             self._close_when_done()
 
@@ -477,8 +497,3 @@ class Connection(asyncio.Protocol):
                 late = getattr(stream.receiver, "late", None)
                 if late is not None:
                     late()
-
-    @property
-    def open_streams(self) -> int:
-        """Requests that are not answered."""
-        return len(self._streams)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
@@ -33,15 +34,20 @@ class Stream:
         number: of the stream.
         receiver: gets the body.
         window: bytes that may be sent yet.
-        waiting: bytes of the answer, ``sent`` of which went out; then ``trailers`` follow.
+        waiting: bytes of the answer, ``sent`` of which went out; then those of ``more`` and the ``trailers`` follow.
+        left: bytes that wait in all. ``counted``: how many of them the connection and its port count.
+        held: bytes of requests that the port counts.
         ended: the request is whole.
         started: when it began, or last sent some of its answer; or when that began to wait.
     """
 
     __slots__ = (
         "connection",
+        "counted",
         "ended",
         "held",
+        "left",
+        "more",
         "number",
         "receiver",
         "sent",
@@ -59,6 +65,8 @@ class Stream:
         self.receiver: Receiver | None = None
         self.window = window
         self.waiting = b""
+        self.more: deque[bytes] = deque()
+        self.left = self.counted = 0
         self.sent = 0
         self.trailers = b""
         self.ended = False

@@ -146,6 +146,7 @@ async def serve(config: Config) -> None:
         control_port=0,
         front_ends=config.front_ends,
         grpc_port=0 if config.grpc else None,
+        grpc_control_port=0 if config.grpc else None,
         drain=1.0,
     )
     with tempfile.TemporaryDirectory() as folder:

@@ -1,4 +1,4 @@
-"""The same requests to Triton and to this server, over HTTP: statuses, and the fields of the answers.
+"""The same requests to Triton and to this server, over HTTP and gRPC: statuses, and the fields of the answers.
 
 Run: ``python benchmarks/triton_answers.py [--port N] [--peers FOLDER] [--write FILE]``. Triton 2.51 is the one of
 ``benchmarks/peers/install.sh``. An answer is the same if its status is, and if it has Triton's fields with Triton's
@@ -12,9 +12,12 @@ import argparse
 import http.client
 import json
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import grpc
+import triton_grpc_cases
 from printing import emit, machine, table
 from serve_bench import triton, trtops
 
@@ -40,10 +43,14 @@ _CASES: dict[str, tuple[str, str, Any]] = {
     "statistics of all": ("GET", "/v2/models/stats", None),
     "statistics, unknown": ("GET", "/v2/models/no/stats", None),
     "repository index": ("POST", "/v2/repository/index", {}),
+    "repository index, ready": ("POST", "/v2/repository/index", {"ready": True}),
     "trace settings": ("GET", "/v2/trace/setting", None),
+    "trace settings, of an unknown model": ("GET", "/v2/models/no/trace/setting", None),
     "log settings": ("GET", "/v2/logging", None),
     "shared memory, none": ("GET", "/v2/systemsharedmemory/status", None),
+    "shared memory, unknown": ("GET", f"{_MEMORY}/status", None),
     "CUDA memory, none": ("GET", "/v2/cudasharedmemory/status", None),
+    "CUDA memory, unknown": ("GET", "/v2/cudasharedmemory/region/q/status", None),
     "unregister what is not": ("POST", f"{_MEMORY}/unregister", {}),
     "register what is not": ("POST", f"{_MEMORY}/register", {"key": "/trtops-nowhere", "byte_size": 4}),
     "infer": ("POST", _INFER, _asked()),
@@ -81,6 +88,7 @@ _UNKNOWN = "an unknown model is 404, whatever is asked"
 _ON_PURPOSE = {
     "model ready, unknown": _UNKNOWN,
     "statistics, unknown": _UNKNOWN,
+    "trace settings, of an unknown model": _UNKNOWN,
     "configuration": "fields that say nothing here are left out",
     "statistics": "no response_stats (decoupled models), no memory_usage",
     "statistics of all": "no response_stats (decoupled models), no memory_usage",
@@ -115,6 +123,36 @@ def has(ours: Any, theirs: Any) -> bool:  # noqa: ANN401 - JSON
     return isinstance(ours, (int, float)) if number else type(ours) is type(theirs)
 
 
+@dataclass
+class Found:
+    """What a comparison found.
+
+    Attributes:
+        asked, same: requests, and those that both answer alike.
+        rows: of the table: the others.
+        bad: something differs that should not, or does not that was said to.
+    """
+
+    asked: int
+    same: int
+    rows: list[list[str]]
+    bad: bool
+
+
+def _compared(answers: dict[str, tuple[Any, ...]], on_purpose: dict[str, str]) -> Found:
+    """Ours and theirs by case, each a status, a mark and a document."""
+    found = Found(len(answers), 0, [], bad=False)
+    for name, (ours, theirs) in answers.items():
+        reason = on_purpose.get(name)
+        if ours[:2] == theirs[:2] and has(ours[2], theirs[2]):
+            found.same += 1
+            found.bad |= reason is not None
+        else:
+            found.bad |= reason is None
+            found.rows.append([name, str(ours[0]), str(theirs[0]), reason or f"**not on purpose**: {ours}"])
+    return found
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--port", type=int, default=18140, help="the first of Triton's two ports")
@@ -123,27 +161,29 @@ def main() -> int:
     options = parser.parse_args()
     if not (options.peers / "triton").is_dir():
         parser.error(f"there is no Triton in {options.peers}: run benchmarks/peers/install.sh")
-    rows, bad, same = [], False, 0
-    with triton(options.peers / "triton", options.port, 0.0) as theirs, trtops() as ours:
-        for name, case in _CASES.items():
-            found, there = ask(ours.ports["control_port"], *case), ask(theirs.port, *case)
-            if found[:2] == there[:2] and has(found[2], there[2]):
-                same += 1
-                bad |= name in _ON_PURPOSE
-                continue
-            reason = _ON_PURPOSE.get(name)
-            bad |= reason is None
-            rows.append(
-                [name, *(f"{status}" for status, _, _ in (found, there)), reason or f"**not on purpose**: {found}"]
-            )
-    text = [
-        "# Answers beside Triton's, over HTTP\n",
-        machine(1),
-        f"{same} of {len(_CASES)} requests have Triton's status and all of Triton's fields; the others:\n",
-        table(["request", "here", "Triton 2.51", "why"], rows),
-    ]
+    with triton(options.peers / "triton", options.port, 0.0) as theirs, trtops(grpc=True) as ours:
+        ports = ours.ports["control_port"], theirs.port
+        http = _compared(
+            {name: tuple(ask(port, *case) for port in ports) for name, case in _CASES.items()}, _ON_PURPOSE
+        )
+        ports = ours.ports["grpc_control_port"], options.port + 1
+        channels = [grpc.insecure_channel(f"127.0.0.1:{port}") for port in ports]
+        answers = {
+            name: tuple(triton_grpc_cases.ask(channel, *case) for channel in channels)
+            for name, case in triton_grpc_cases.CASES.items()
+        }
+        called = _compared(answers, triton_grpc_cases.ON_PURPOSE)
+        for channel in channels:
+            channel.close()
+    text = ["# Answers beside Triton's\n", machine(1)]
+    for way, found in (("HTTP", http), ("gRPC", called)):
+        text += [
+            f"## {way}\n",
+            f"{found.same} of {found.asked} requests have Triton's status and all of Triton's fields; the others:\n",
+            table(["request", "here", "Triton 2.51", "why"], found.rows),
+        ]
     emit("\n".join(text), options.write)
-    return int(bad)
+    return int(http.bad or called.bad)
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import http.client
 import json
 import os
 import threading
@@ -47,6 +48,16 @@ def asked(x: np.ndarray[Any, Any], offset: int = 0) -> triton.InferInput:
     given = triton.InferInput("x", list(x.shape), "FP32")
     given.set_shared_memory("both", x.nbytes, offset)
     return given
+
+
+def ask(served: Served, body: bytes) -> bytes:
+    """The repository's index, asked for with a body, which tritonclient does not send."""
+    connection = http.client.HTTPConnection("127.0.0.1", served.control, timeout=30)
+    try:
+        connection.request("POST", "/v2/repository/index", body)
+        return connection.getresponse().read()
+    finally:
+        connection.close()
 
 
 def test_inputs_and_outputs_in_shared_memory() -> None:
@@ -156,6 +167,8 @@ def test_cuda_memory_is_answered_honestly() -> None:
     with control() as (client, _, _):
         client.unregister_cuda_shared_memory()
         assert client.get_cuda_shared_memory_status() == []
+        with pytest.raises(InferenceServerException, match=r"\[404\] CUDA shared memory is not served"):
+            client.get_cuda_shared_memory_status("c")
         with pytest.raises(InferenceServerException, match="CUDA shared memory is not served"):
             client.register_cuda_shared_memory("c", b"handle", 0, 64)
 
@@ -164,6 +177,8 @@ def test_trace_and_log_settings_are_told_and_fixed() -> None:
     with control() as (client, _, _):
         assert client.get_trace_settings()["trace_level"] == ["OFF"]
         assert client.get_trace_settings("sum")["trace_level"] == ["OFF"]
+        with pytest.raises(InferenceServerException, match=r"\[404\] .*'nope'"):
+            client.get_trace_settings("nope")
         assert client.get_log_settings()["log_verbose_level"] == 0
         kept = client.update_trace_settings(settings={"trace_level": ["OFF"], "trace_rate": "1"})
         assert (kept["trace_rate"], kept["trace_count"], kept["trace_file"]) == ("1", "-1", "")  # text, as Triton's
@@ -191,6 +206,10 @@ def test_repository_and_statistics() -> None:
         with pytest.raises(InferenceServerException, match=r"has no version '2' here: version '1\.0\.0' is served"):
             client.infer("sum", [given], model_version="2")
         assert {row["name"] for row in client.get_model_repository_index()} == {"sum", "echo"}
+        served.steady.missing["late"] = "it is being loaded"
+        listed = [json.loads(ask(served, body)) for body in (b"", b'{"ready":true}')]
+        assert [{row["name"] for row in rows} for rows in listed] == [{"sum", "echo", "late"}, {"sum", "echo"}]
+        assert b"the body is not what is expected here" in ask(served, b'{"ready":1}')
         client.load_model("sum")
         client.unload_model("echo")
         assert served.steady.calls == [("load", "sum"), ("unload", "echo")]

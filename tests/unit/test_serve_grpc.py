@@ -335,6 +335,7 @@ def test_requests_as_a_stream() -> None:
             else:
                 assert result.get_response().id == str(number)
                 assert result.as_numpy("y") == [[4.0 * number]]
+                assert result.get_response().parameters["triton_final_response"].bool_param
 
 
 def test_control_calls_belong_to_the_control_port() -> None:
@@ -358,6 +359,31 @@ def test_control_calls_belong_to_the_control_port() -> None:
             one.register_cuda_shared_memory("c", b"eHh4eA==", 0, 8)
         one.unregister_cuda_shared_memory()
         assert not one.get_cuda_shared_memory_status().regions
+        questions: tuple[Callable[[], Any], ...] = (
+            lambda: one.get_cuda_shared_memory_status("c"),
+            lambda: one.get_system_shared_memory_status("c"),
+            lambda: one.get_trace_settings("nope"),
+        )
+        for unknown in questions:
+            with pytest.raises(InferenceServerException) as refused:
+                unknown()
+            assert refused.value.status() == "StatusCode.NOT_FOUND"
+
+
+def test_the_repositorys_index_as_it_is_asked_for() -> None:
+    with client() as (_, _, served), grpc.insecure_channel(f"127.0.0.1:{served.grpc}") as channel:
+        served.steady.missing["late"] = "it is being loaded"
+        call = channel.unary_unary(
+            "/inference.GRPCInferenceService/RepositoryIndex",
+            request_serializer=lambda message: message.SerializeToString(),
+            response_deserializer=messages()["RepositoryIndexResponse"].FromString,
+        )
+        asked = messages()["RepositoryIndexRequest"]
+        assert [row.name for row in call(asked()).models] == ["sum", "late"]
+        assert [row.name for row in call(asked(ready=True)).models] == ["sum"]
+        with pytest.raises(grpc.RpcError, match="there is one repository, without a name") as refused:
+            call(asked(repository_name="other"))
+        assert refused.value.code() is grpc.StatusCode.UNIMPLEMENTED
 
 
 def test_shared_memory() -> None:

@@ -12,7 +12,7 @@ from trtops.errors import InputError, TrtopsError
 from trtops.serve import documents
 from trtops.serve.desk import Unsupported, refuse_changes
 from trtops.serve.faults import fault_of
-from trtops.serve.regions import Registered
+from trtops.serve.regions import Registered, UnknownRegion
 from trtops.serve.routes import READERS, allowed, probe, send_json, split_target
 
 if TYPE_CHECKING:
@@ -92,13 +92,19 @@ class ControlRoutes:
         elif path == ("v2", "logging"):
             self._setting(exchange, "log", self._settings.log(), "start the server with --log-format or --verbose")
         elif path == ("v2", "trace", "setting") or (path[:2] == ("v2", "models") and path[3:] == ("trace", "setting")):
-            self._setting(exchange, "trace", self._settings.trace(), "start the server with --otel")
+            self._trace(exchange, path[2] if path[1] == "models" else None)
         else:
             self._data(exchange)
 
     def _expose(self, exchange: Exchange, meters: Meters) -> None:
         text, kind = self._metrics(meters)
         exchange.respond(200, (text,), kind=kind)
+
+    def _trace(self, exchange: Exchange, model: str | None) -> None:
+        """The settings are the server's; asked for of a model, it has to be there."""
+        if model is not None:
+            self._desk.catalogue.find(model, None)
+        self._setting(exchange, "trace", self._settings.trace(), "start the server with --otel")
 
     def _setting(self, exchange: Exchange, what: str, current: dict[str, Any], fix: str) -> None:
         if not allowed(exchange, b"POST", *READERS):
@@ -113,6 +119,8 @@ class ControlRoutes:
         verb = rest[2:] if name else rest
         if verb == ("status",):
             if allowed(exchange, *READERS):
+                if cuda and name:
+                    raise UnknownRegion(CUDA, fix=CUDA_FIX)
                 send_json(exchange, [] if cuda else self._desk.registered(name))
         elif verb == ("unregister",):
             if allowed(exchange, b"POST"):

@@ -82,9 +82,9 @@ class Desk:
         """The engines that are served."""
         return tuple(codec.info for codec in self.catalogue.codecs().values())
 
-    def index(self) -> list[dict[str, Any]]:
-        """The repository's index."""
-        return documents.repository_index(self.infos(), self.health.absences())
+    def index(self, *, ready: bool = False) -> list[dict[str, Any]]:
+        """The repository's index; ``ready``: only what serves now."""
+        return documents.repository_index(self.infos(), {} if ready else self.health.absences())
 
     def metadata(self, name: str, version: str | None) -> dict[str, Any]:
         """A model's metadata.
@@ -121,7 +121,7 @@ class Desk:
         """Shared memory that is registered: all, or the region of this name.
 
         Raises:
-            InputError: there is none of this name.
+            UnknownRegion: there is none of this name.
         """
         return [_region(about) for about in self.regions.registered(name)]
 

@@ -18,6 +18,7 @@ from trtops.errors import (
 )
 from trtops.serve.desk import Forbidden, Unsupported
 from trtops.serve.oip import NotAcceptable
+from trtops.serve.regions import UnknownRegion
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -53,6 +54,7 @@ class Fault:
 
 _TABLE: Mapping[type[TrtopsError], tuple[int, str]] = {
     UnknownModel: (404, "unknown_model"),
+    UnknownRegion: (404, "unknown_region"),
     InputError: (400, "bad_request"),
     Unsupported: (501, "unsupported"),
     Forbidden: (403, "forbidden"),

@@ -10,7 +10,7 @@ from trtops.serve import documents
 from trtops.serve.controls import CUDA, CUDA_FIX, Settings, refuse_overrides
 from trtops.serve.desk import Forbidden, Unsupported, refuse_changes
 from trtops.serve.grpc_messages import messages
-from trtops.serve.regions import Registered
+from trtops.serve.regions import Registered, UnknownRegion
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -85,8 +85,10 @@ class DataCalls:
 
     async def RepositoryIndex(self, request: Any) -> Any:  # noqa: ANN401, N802 - the interface's name
         """What is served."""
-        del request
-        return _message("RepositoryIndexResponse", {"models": self._desk.index()})
+        if request.repository_name:
+            what = f"there is one repository, without a name, and none called '{request.repository_name:.100}'"
+            raise Unsupported(what, fix="leave repository_name empty")
+        return _message("RepositoryIndexResponse", {"models": self._desk.index(ready=request.ready)})
 
 
 class ControlCalls(DataCalls):
@@ -141,8 +143,10 @@ class ControlCalls(DataCalls):
         self._regions_changed(lambda: told.set_result(None))
         await told
 
-    async def CudaSharedMemoryStatus(self, _request: Any) -> Any:  # noqa: ANN401, N802 - the interface's name
+    async def CudaSharedMemoryStatus(self, request: Any) -> Any:  # noqa: ANN401, N802 - the interface's name
         """None, ever."""
+        if request.name:
+            raise UnknownRegion(CUDA, fix=CUDA_FIX)
         return messages()["CudaSharedMemoryStatusResponse"]()
 
     async def CudaSharedMemoryRegister(self, _request: Any) -> Any:  # noqa: ANN401, N802 - the interface's name
@@ -155,6 +159,8 @@ class ControlCalls(DataCalls):
 
     async def TraceSetting(self, request: Any) -> Any:  # noqa: ANN401, N802 - the interface's name
         """Trace settings, as they are."""
+        if request.model_name:
+            self._desk.catalogue.find(request.model_name, None)
         current = {key: [value] if isinstance(value, str) else value for key, value in self._settings.trace().items()}
         wanted = {key: list(value.value) for key, value in request.settings.items()}
         refuse_changes("trace", current, wanted, "start the server with --otel")

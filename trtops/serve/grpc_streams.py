@@ -72,6 +72,8 @@ _TOO_MUCH: Final = Fault(503, "overloaded", "too many bytes of requests are held
 _UNTAKEN: Final = Fault(429, "overloaded", "answers wait that this connection does not take: read them, then ask", 1.0)
 
 _OK_HEAD: Final = b"\x88" + _literal(b"content-type", b"application/grpc")
+_FINAL: Final = b"\x22\x1b\x0a\x15triton_final_response\x12\x02\x08\x01"
+"""The parameter that tells clients of a stream that no more answers come to a request; protobuf, field 4."""
 _OK: Final = _literal(b"grpc-status", b"0")
 
 
@@ -307,7 +309,7 @@ class Piece(Infer):
     def give(self, codec: Codec, decoded: Decoded, outcome: Outcome) -> None:
         """Keep the answer until its turn."""
         self._cancel = None
-        self._answered(field(2, self.port.codec_of(codec).encode(decoded, outcome)))
+        self._answered(field(2, self.port.codec_of(codec).encode(decoded, outcome) + _FINAL))
 
     def _answered(self, answer: bytes) -> None:
         """From now on the answer is held, not the request."""

@@ -126,6 +126,10 @@ class Place:
         return len(data)
 
 
+class UnknownRegion(InputError):
+    """A question about a region that is not registered."""
+
+
 class Regions:
     """The regions that are registered. Any thread may call."""
 
@@ -184,14 +188,14 @@ class Regions:
         """What is registered: all, or the one of this name.
 
         Raises:
-            InputError: there is none of this name.
+            UnknownRegion: there is none of this name.
         """
         with self._lock:
             regions = dict(self._regions)
         if not name:
             return tuple(region.about for region in regions.values())
         if name not in regions:
-            raise _unknown(name)
+            raise UnknownRegion(f"shared memory region '{name:.100}' is not registered", fix="register it first")
         return (regions[name].about,)
 
     def place(self, parameters: Mapping[str, Any], where: str) -> Place | None:

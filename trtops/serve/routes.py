@@ -8,7 +8,7 @@ from urllib.parse import unquote, urlsplit
 
 import msgspec
 
-from trtops.errors import TrtopsError
+from trtops.errors import InputError, TrtopsError
 from trtops.serve import documents
 from trtops.serve.faults import fault_of
 
@@ -24,6 +24,12 @@ _CONTROLS: Final = frozenset(
 )
 
 Path = tuple[str, ...]
+
+
+class _Index(msgspec.Struct):
+    """What a client asks of the repository's index."""
+
+    ready: bool = False
 
 
 def split_target(target: bytes) -> Path:
@@ -83,7 +89,7 @@ class DataRoutes:
                 probe(exchange, self._desk.health.not_ready() if path[2] == "ready" else None)
         elif path == ("v2", "repository", "index"):
             if allowed(exchange, b"POST", *READERS):
-                send_json(exchange, self._desk.index())
+                send_json(exchange, self._desk.index(ready=_asked_for(exchange).ready))
         elif path[:2] in _CONTROLS:
             exchange.fail(
                 403, f"/{'/'.join(path[:2])} belongs to the control port (ask there: it answers the rest too)"
@@ -115,6 +121,13 @@ class DataRoutes:
             exchange.fail(403, "trace settings belong to the control port")
         else:
             exchange.fail(404, f"no such path: /v2/models/{'/'.join(rest):.200}")
+
+
+def _asked_for(exchange: Exchange) -> _Index:
+    try:
+        return msgspec.json.decode(exchange.body or b"{}", type=_Index)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise InputError(f"the body is not what is expected here: {error}") from None
 
 
 def probe(exchange: Exchange, reason: str | None) -> None:

@@ -95,7 +95,7 @@ def test_a_bad_greeting_is_hung_up_on(stack: Stack, packet: bytes) -> None:
 @pytest.mark.parametrize(
     ("hello", "said"),
     [
-        (Hello([VERSIONS[-1] + 1], 4, 4096, 4096), r"speaks version \[4\], this executor 1, 2 or 3"),
+        (Hello([VERSIONS[-1] + 1], 4, 4096, 4096), r"speaks version \[\d+\], this executor 1, 2, "),
         (Hello([VERSIONS[-1]], 0, 4096, 4096), "0 slots of"),
         (Hello([VERSIONS[-1]], -5, 4096, 4096), "-5 slots of"),
         (Hello([VERSIONS[-1]], 10**15, 4096, 4096), "slots of"),

@@ -12,6 +12,7 @@ import time
 from typing import TYPE_CHECKING, Final
 
 from trtops.errors import StorageError, TrtopsError, Unavailable
+from trtops.transport.parting import hang_up, refuse_descriptors
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -45,7 +46,7 @@ class Spare:
         kept = self._fd >= 0
         self.close()
         with contextlib.suppress(OSError):
-            listening.accept()[0].close()
+            hang_up(listening.accept()[0])
         with contextlib.suppress(OSError):
             self._fd = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
         if kept:
@@ -76,6 +77,7 @@ def listen(path: Path, mode: int) -> socket.socket:
         _remove_stale(path)
         sock.bind(str(path))
         path.chmod(mode)  # nobody can connect before listen()
+        refuse_descriptors(sock)
         sock.listen(64)
     except TrtopsError:
         sock.close()

@@ -18,6 +18,7 @@ from trtops.errors import InputError, TrtopsError, Unavailable
 from trtops.transport.catalogue import Listing
 from trtops.transport.limits import Limits
 from trtops.transport.listening import Spare, listen
+from trtops.transport.parting import hang_up, take
 from trtops.transport.ring import Violation
 from trtops.transport.wire import (
     MAX_PACKET,
@@ -150,7 +151,7 @@ class Reception:
             self._epoll.register(fd, select.EPOLLIN)
         except OSError as error:
             log.warning("pid %d, uid %d cannot be listened to: %s", pid, uid, error)
-            sock.close()
+            hang_up(sock)
             return
         self._greeting[fd] = sock, self._clock() + _GREETING
         if not self._limits.allow(uid, gid):
@@ -170,7 +171,7 @@ class Reception:
             message = decode_from_client(packet)
             if isinstance(message, Hello):
                 self._introduce(sock, message.worker)
-                self._forget(fd, sock)
+                self._forget(fd, sock, handed=True)
             elif isinstance(message, Lookup):
                 self._show(fd, sock, message)
             else:
@@ -179,12 +180,14 @@ class Reception:
             return
         except TrtopsError as error:
             self._refuse(fd, sock, error)
+        except Violation as error:
+            self._refuse(fd, sock, InputError(f"it broke the protocol: {error}"))
         except OSError as error:
             log.info("a client went while it was greeted: %s", error)
             self._forget(fd, sock)
 
     def _show(self, fd: int, sock: socket.socket, message: Lookup) -> None:
-        sock.recv(MAX_PACKET)
+        take(sock)
         version = agreed(message.versions)
         if len(self._looking) >= self._limits.clients:
             raise Unavailable(f"{self._limits.clients} clients look at the routes, as many as may")
@@ -197,11 +200,11 @@ class Reception:
     def _listen_to(self, fd: int) -> None:
         sock, _ = self._looking[fd]
         try:
-            packet = sock.recv(MAX_PACKET)
+            packet = take(sock)
             message = decode_from_client(packet) if packet else None
         except BlockingIOError:
             return
-        except (OSError, InputError):
+        except (OSError, InputError, Violation):
             message = None
         if isinstance(message, Ask):
             self._tell(fd, message.number)
@@ -225,9 +228,12 @@ class Reception:
             sock.send(encode(message))
         self._forget(fd, sock)
 
-    def _forget(self, fd: int, sock: socket.socket) -> None:
+    def _forget(self, fd: int, sock: socket.socket, *, handed: bool = False) -> None:
         self._greeting.pop(fd, None)
         self._looking.pop(fd, None)
         with contextlib.suppress(OSError, ValueError):
             self._epoll.unregister(fd)
-        sock.close()
+        if handed:
+            sock.close()  # a worker has it, too, and goes on with it
+        else:
+            hang_up(sock)

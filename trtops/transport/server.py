@@ -29,11 +29,11 @@ from trtops.transport.connection import Connection, Handler
 from trtops.transport.crew import Crew, Turn
 from trtops.transport.limits import Limits, agree
 from trtops.transport.listening import Spare, listen
+from trtops.transport.parting import hang_up, take
 from trtops.transport.peers import Holding, Patience, Peer, holding
 from trtops.transport.ring import Violation
 from trtops.transport.segment import create
 from trtops.transport.wire import (
-    MAX_PACKET,
     NO_ROUTES,
     PROBLEMS,
     Ask,
@@ -361,13 +361,13 @@ class Server:
         if refusal is not None:
             log.warning("%s was refused: %s", peer.name, refusal)
             _say(sock, encode(Refused(status_of(refusal), refusal.what)))
-            sock.close()
+            hang_up(sock)
             return
         try:
             self._epoll.register(sock, select.EPOLLIN)
         except OSError as error:
             log.warning("%s cannot be listened to: %s", peer.name, error)
-            sock.close()
+            hang_up(sock)
             return
         self._peers[sock.fileno()] = peer
         self._strangers.add(peer)
@@ -386,7 +386,7 @@ class Server:
     def _read(self, peer: Peer) -> bool:
         """Read one message, and hang up on a client that is gone. It is no request: false."""
         try:
-            packet = peer.socket.recv(MAX_PACKET)
+            packet = take(peer.socket)
         except BlockingIOError:
             return False
         if packet:
@@ -471,7 +471,7 @@ class Server:
                 log.warning("hanging up on %s: %s", peer.name, why)
             _say(peer.socket, encode(Refused(6, why)))
         self._epoll.unregister(peer.socket)
-        peer.socket.close()
+        hang_up(peer.socket)
         if peer.connection is not None:
             self._bells.pop(peer.bell, None)
             self._awake.pop(peer, None)

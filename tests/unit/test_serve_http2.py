@@ -429,7 +429,7 @@ def test_large_tensors_both_ways() -> None:
         until(lambda: held(served) == 0)
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck), database=None)
+@settings(max_examples=25, suppress_health_check=list(HealthCheck), database=None)
 @given(st.lists(st.tuples(st.sampled_from(["", "a", "b" * 60, "c" * 900]), st.booleans()), min_size=1, max_size=25))
 def test_headers_that_were_known_mean_what_they_say(asked: list[tuple[str, bool]]) -> None:
     """Whatever enters the table of compression and leaves it: each request has its own metadata."""
@@ -570,7 +570,6 @@ def test_timeouts_as_they_are_written() -> None:
     assert found == [None, 3600.0, 120.0, 3.0, 0.004, pytest.approx(5e-6), pytest.approx(6e-9)]
 
 
-@settings(deadline=None)
 @given(st.text(max_size=2000), st.sampled_from([400, 429, 503, 500, 418]))
 def test_any_message_of_a_fault_can_be_read_again(text: str, status: int) -> None:
     from urllib.parse import unquote

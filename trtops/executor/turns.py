@@ -10,12 +10,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from trtops.executor.state import QUEUED, Account, Share
+from trtops.executor.state import Account, Share
+from trtops.executor.ticket import QUEUED
 
 if TYPE_CHECKING:
     from collections.abc import Hashable
 
-    from trtops.executor.state import Bucket, EngineQueue, State, Ticket
+    from trtops.executor.state import Bucket, EngineQueue, State
+    from trtops.executor.ticket import Ticket
 
 _IDLE: Final = 64
 """Clients that nothing waits of and that a bucket remembers; four times as many have accounts."""

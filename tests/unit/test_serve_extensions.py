@@ -79,6 +79,35 @@ def test_inputs_and_outputs_in_shared_memory() -> None:
             client.infer("sum", [asked(x)])
 
 
+@pytest.mark.parametrize("coding", [None, "gzip", "deflate"])
+def test_what_the_client_repositorys_first_example_does(coding: str | None) -> None:
+    """One input in JSON and one in bytes, one output of each kind or none asked for, a query, an unknown model."""
+    names = (tensor("INPUT0", "int32", ("n", 16)), tensor("INPUT1", "int32", ("n", 16)))
+    outputs = (tensor("OUTPUT0", "int32", ("n", 16)), tensor("OUTPUT1", "int32", ("n", 16)))
+    one, other = np.arange(16, dtype=np.int32)[None], np.full((1, 16), -1, np.int32)
+
+    def both(inputs: dict[str, Any]) -> dict[str, Any]:
+        return {"OUTPUT0": inputs["INPUT0"] + inputs["INPUT1"], "OUTPUT1": inputs["INPUT0"] - inputs["INPUT1"]}
+
+    engines = FakeEngines()
+    engines.add(info("simple", names, outputs), both)
+    given = [triton.InferInput(name, [1, 16], "INT32") for name in ("INPUT0", "INPUT1")]
+    given[0].set_data_from_numpy(one, binary_data=False)
+    given[1].set_data_from_numpy(other, binary_data=True)
+    wanted = [triton.InferRequestedOutput("OUTPUT0"), triton.InferRequestedOutput("OUTPUT1", binary_data=False)]
+    how: dict[str, Any] = {"query_params": {"test_1": 1, "test_2": 2}, "headers": {"test": "1"}}
+    how |= {"request_compression_algorithm": coding, "response_compression_algorithm": coding}
+    with serving(engines) as served, triton.InferenceServerClient(f"127.0.0.1:{served.port}") as client:
+        for asked_for in (wanted, None):
+            result = client.infer("simple", given, outputs=asked_for, **how)
+            np.testing.assert_array_equal(result.as_numpy("OUTPUT0"), one + other)
+            np.testing.assert_array_equal(result.as_numpy("OUTPUT1"), one - other)
+        assert len(client.get_inference_statistics("simple", headers={"test": "1"})["model_stats"]) == 1
+        with pytest.raises(InferenceServerException, match="Request for unknown model") as refused:
+            client.infer("wrong_model_name", given)
+        assert refused.value.message().startswith("Request for unknown model")
+
+
 def test_text_in_shared_memory() -> None:
     words = np.array([["a", "bc"]], object)
     data = shm.serialize_byte_tensor(words) if hasattr(shm, "serialize_byte_tensor") else None

@@ -338,6 +338,20 @@ def test_requests_as_a_stream() -> None:
                 assert result.get_response().parameters["triton_final_response"].bool_param
 
 
+@pytest.mark.parametrize("dtype", [np.object_, np.bytes_])
+def test_text_with_zeros_in_it(dtype: Any) -> None:
+    """As the client's example of strings asks: elements of an object array, and blobs of a fixed size."""
+    words = np.array([[b"he\x00llo" if dtype is np.object_ else b"\x00\x01\x02\x03"] * 16], dtype)
+    engines = FakeEngines()
+    word = tensor("INPUT0", "string", ("n", 16))
+    out = tensor("OUTPUT0", "string", ("n", 16))
+    engines.add(info("simple_identity", (word,), (out,)), lambda inputs: {"OUTPUT0": inputs["INPUT0"]})
+    with serving(engines, grpc=True) as served, triton.InferenceServerClient(f"127.0.0.1:{served.grpc}") as one:
+        asked = given(words, "INPUT0", "BYTES")
+        got = one.infer("simple_identity", [asked], outputs=[triton.InferRequestedOutput("OUTPUT0")])
+        np.testing.assert_array_equal(got.as_numpy("OUTPUT0").astype(np.bytes_), words.astype(np.bytes_))
+
+
 def test_control_calls_belong_to_the_control_port() -> None:
     with client() as (one, _, served):
         with pytest.raises(InferenceServerException, match=r"belongs to the control port \(start the server with"):

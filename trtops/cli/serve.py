@@ -63,7 +63,7 @@ _DevicesOption = Annotated[
     typer.Option("--device", metavar="ID", help="For a worker each, as CUDA_VISIBLE_DEVICES names it (repeatable)."),
 ]
 _HangOption = Annotated[
-    float, typer.Option("--hang-after", metavar="SECONDS", help="When a worker or a batch counts as hung.", min=0.5)
+    float, typer.Option("--hang-after", metavar="SECONDS", help="When a process or a batch counts as hung.", min=0.5)
 ]
 _MemoryOption = Annotated[
     list[str] | None,

@@ -18,8 +18,7 @@ from typing import TYPE_CHECKING
 from printing import arguments, emit, machine, ratios, spread, table
 
 from trtops.executor.planner import add_engine, can_launch, cancel, finish, next_time, offer, plan
-from trtops.executor.state import EngineQueue, Launch, Policy, State
-from trtops.executor.ticket import Ticket
+from trtops.executor.state import EngineQueue, Launch, Policy, State, Ticket
 
 if TYPE_CHECKING:
     from collections.abc import Hashable

@@ -18,8 +18,7 @@ from typing import TYPE_CHECKING
 from printing import ratios, spread, table
 
 from trtops.executor.planner import add_engine, finish, offer, plan
-from trtops.executor.state import EngineQueue, Launch, Policy, State, Wait
-from trtops.executor.ticket import Ticket
+from trtops.executor.state import EngineQueue, Launch, Policy, State, Ticket, Wait
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

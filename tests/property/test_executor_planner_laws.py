@@ -19,8 +19,7 @@ from trtops.executor.planner import (
     plan,
     remove_engine,
 )
-from trtops.executor.state import EngineQueue, Expire, Launch, Policy, Reject, State, Wait
-from trtops.executor.ticket import Ticket
+from trtops.executor.state import EngineQueue, Expire, Launch, Policy, Reject, State, Ticket, Wait
 
 TICK = 1 / 1024  # a power of two: sums of ticks are exact, so equal times are equal
 SHAPES = ((), (3, 8), (3, 16))

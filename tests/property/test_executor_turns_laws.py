@@ -9,8 +9,7 @@ import hypothesis.strategies as st
 from hypothesis import given, settings
 
 from trtops.executor.planner import add_engine, finish, offer, plan
-from trtops.executor.state import EngineQueue, Launch, Policy, Reject, State
-from trtops.executor.ticket import Ticket
+from trtops.executor.state import EngineQueue, Launch, Policy, Reject, State, Ticket
 
 BOUND = 40
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from trtops.executor.planner import add_engine, can_launch, cancel, finish, next_time, offer, plan
-from trtops.executor.state import EngineQueue, Expire, Launch, Policy, Reject, State, Wait
-from trtops.executor.ticket import Ticket
+from trtops.executor.state import EngineQueue, Expire, Launch, Policy, Reject, State, Ticket, Wait
 from trtops.spec.engine import Batching
 
 

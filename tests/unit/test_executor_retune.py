@@ -12,8 +12,7 @@ from tests.support.executors import Box, Session, batching, load, rows
 from trtops.errors import Overloaded, TrtopsError
 from trtops.executor import planner
 from trtops.executor.retune import needs_load, retune
-from trtops.executor.state import EngineQueue, Expire, Launch, Policy, State
-from trtops.executor.ticket import QUEUED, Ticket
+from trtops.executor.state import QUEUED, EngineQueue, Expire, Launch, Policy, State, Ticket
 from trtops.spec.engine import Batching, Padding, Queue
 
 if TYPE_CHECKING:

@@ -10,8 +10,7 @@ import numpy as np
 from tests.support.executors import LONG, Box, Session, batching, load, rows
 from trtops.executor import planner
 from trtops.executor.cost import Cost
-from trtops.executor.state import EngineQueue, Launch, Policy, State
-from trtops.executor.ticket import Ticket
+from trtops.executor.state import EngineQueue, Launch, Policy, State, Ticket
 from trtops.tensor import TensorInfo
 
 if TYPE_CHECKING:

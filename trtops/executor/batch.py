@@ -7,13 +7,11 @@ from bisect import bisect_right
 from heapq import heapify, heappop, heapreplace
 from typing import TYPE_CHECKING, Final
 
-from trtops.executor.ticket import QUEUED, RUNNING, Ticket
+from trtops.executor.state import QUEUED, RUNNING, Bucket, EngineQueue, Reason, Share, State, Ticket
 from trtops.executor.turns import charge, seconds_of
 
 if TYPE_CHECKING:
     from collections import deque
-
-    from trtops.executor.state import Bucket, EngineQueue, Reason, Share, State
 
 
 def earliest_deadline(bucket: Bucket) -> float:

@@ -9,22 +9,24 @@ from __future__ import annotations
 import logging
 import math
 import threading
-from collections.abc import Callable, Sequence  # noqa: TC003 - types of fields, which mypyc looks up
 from dataclasses import dataclass
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Final, Protocol
 
-from trtops.executor.engine import Engine  # noqa: TC001 - types of fields, which mypyc looks up
-from trtops.executor.observer import BatchReport, Observer
-from trtops.executor.port import EngineInfo, Outcome
+from trtops.executor.observer import BatchReport
+from trtops.executor.port import Outcome
 from trtops.executor.staging import scatter
-from trtops.executor.state import Launch  # noqa: TC001 - types of fields, which mypyc looks up
-from trtops.executor.worker import Ran  # noqa: TC001 - types of fields, which mypyc looks up
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
     from trtops.errors import TrtopsError
+    from trtops.executor.engine import Engine
+    from trtops.executor.observer import Observer
     from trtops.executor.padding import Pads
-    from trtops.executor.ticket import Ticket
+    from trtops.executor.port import EngineInfo
+    from trtops.executor.state import Launch, Ticket
+    from trtops.executor.worker import Ran
 
 log = logging.getLogger(__name__)
 
@@ -166,8 +168,8 @@ class Clerk:
         self._stopping = False
         self._telling = threading.Lock()
         self._put = self._told = 0
-        self._own_thread = threading.Thread(target=self._loop, name="trtops-completion", daemon=True)
-        self._own_thread.start()
+        self._thread = threading.Thread(target=self._loop, name="trtops-completion", daemon=True)
+        self._thread.start()
 
     @property
     def armed(self) -> float:
@@ -203,9 +205,9 @@ class Clerk:
         """Tell what is left, then end. False: a callback did not return in time."""
         self._stopping = True
         self._inbox.put(None)
-        if threading.current_thread() is not self._own_thread:
-            self._own_thread.join(timeout)
-        if self._own_thread.is_alive() or not self._telling.acquire(timeout=timeout):
+        if threading.current_thread() is not self._thread:
+            self._thread.join(timeout)
+        if self._thread.is_alive() or not self._telling.acquire(timeout=timeout):
             return False
         self._telling.release()  # nor does anybody who claimed it
         return True

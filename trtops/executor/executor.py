@@ -26,13 +26,12 @@ from trtops.executor.engine import EngineStatus, Order, close_session, open_engi
 from trtops.executor.memory import Budget
 from trtops.executor.observer import Silent
 from trtops.executor.refusals import CLOSED, absent, cancelled, displaced, full, late, unavailable
-from trtops.executor.state import Expire, Launch, State, Wait
-from trtops.executor.ticket import RUNNING, Ticket
+from trtops.executor.state import RUNNING, Expire, Launch, State, Ticket, Wait
 from trtops.executor.worker import Lane
 from trtops.spec.engine import Execution
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Sequence
+    from collections.abc import Callable, Sequence
 
     from trtops.backend.port import Session
     from trtops.executor.completion import Work
@@ -139,13 +138,22 @@ class Executor:
             ticket = Ticket(rows, priority, request.deadline, (request, done), request.client)
             with self._lock:
                 ticket.priority = min(priority, queue.policy.priorities - 1) if priority else 0
-                gone = queue.draining  # it was swapped out or unloaded meanwhile: look again
-                rejected = None if gone else self._offer(loaded, shape, ticket, spare)
-            if rejected is not None:
-                tell(partial(self._observer.refused, engine, rejected.reason, 1))
-                raise full(queue, engine, queue.queued)
-            if not gone:
-                return partial(self._cancel, loaded, ticket)
+                if queue.draining:
+                    continue  # it was swapped out or unloaded meanwhile: look again
+                if loaded.failed:
+                    raise Unavailable(loaded.failed, where=f"engine {engine}", fix="load it again")
+                now = self._clock()
+                rejected = planner.offer(self._state, queue, shape, ticket, now)
+                if rejected is None or rejected.ticket is not ticket:
+                    if rejected is not None:
+                        self._displace(loaded, rejected)
+                    if queue.cost.lately > spare:
+                        self._after_offer(queue, now)
+                    break
+                depth = queue.queued
+            tell(partial(self._observer.refused, engine, rejected.reason, 1))
+            raise full(queue, engine, depth)
+        return partial(self._cancel, loaded, ticket)
 
     def start(self, *, relief: Relief | None = None, spare: float = 0.0) -> None:
         """Start what was offered.
@@ -171,20 +179,11 @@ class Executor:
         if mine is not None:
             self._lanes[mine.lane].run_here(mine, relief, spare)
 
-    def _offer(self, engine: Engine, shape: Hashable, ticket: Ticket, spare: float) -> Reject | None:
-        """Under the lock: let it wait, if need be in place of one of a client that has more. Else, why it does not."""
-        if engine.failed:
-            raise Unavailable(engine.failed, where=f"engine {engine.info.name}", fix="load it again")
-        queue, now = engine.queue, self._clock()
-        rejected = planner.offer(self._state, queue, shape, ticket, now)
-        if rejected is not None:
-            if rejected.ticket is ticket:
-                return rejected
-            why = partial(displaced, full(queue, engine.info.name, queue.queued))
-            self._clerk.put(self._failure(engine, [rejected.ticket], why, rejected.reason))
-        if queue.cost.lately > spare:
-            self._after_offer(queue, now)
-        return None
+    def _displace(self, engine: Engine, rejected: Reject) -> None:
+        """Tell a request that it had to leave a full queue, for a client that has less in it."""
+        queue = engine.queue
+        why = partial(displaced, full(queue, engine.info.name, queue.queued))
+        self._clerk.put(self._failure(engine, [rejected.ticket], why, rejected.reason))
 
     def _after_offer(self, queue: EngineQueue, now: float) -> None:
         if planner.can_launch(self._state, queue):
@@ -276,7 +275,8 @@ class Executor:
             claimed = (here or mine is None) and self._clerk.claim()
             if not claimed:
                 self._clerk.put(work)
-            self._settle()
+            if self._draining:
+                self._settle()
         return mine, (work if claimed else None)
 
     def _following(self, lane: int, now: float) -> Launch | None:

@@ -203,8 +203,8 @@ class Interface:
         return True
 
     def _refuse_names(self, inputs: Mapping[str, NDArray[np.generic]]) -> None:
-        missing = sorted(self._names.difference(inputs))
-        unknown = sorted(set(inputs) - self._names)
+        missing = sorted(self._names - inputs.keys())
+        unknown = sorted(inputs.keys() - self._names)
         said = [f"input {', '.join(map(repr, missing))} is missing"] if missing else []
         said += [f"input {', '.join(map(repr, unknown))} is unknown"] if unknown else []
         takes = ", ".join(f"{bound.name!r} {bound.expected()}" for bound in self.bounds)

@@ -38,6 +38,9 @@ from trtops.executor.batch import (
     urgency,
 )
 from trtops.executor.state import (
+    DONE,
+    QUEUED,
+    RUNNING,
     Action,
     Bucket,
     EngineQueue,
@@ -46,9 +49,9 @@ from trtops.executor.state import (
     Launch,
     Reject,
     State,
+    Ticket,
     Wait,
 )
-from trtops.executor.ticket import DONE, QUEUED, RUNNING, Ticket
 from trtops.executor.turns import add_share, catch_up, demote, excess, has_free_lane, occupy
 
 if TYPE_CHECKING:

@@ -10,8 +10,7 @@ from trtops.errors import Cancelled, DeadlineExceeded, InputError, Overloaded, T
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from trtops.executor.state import EngineQueue
-    from trtops.executor.ticket import Ticket
+    from trtops.executor.state import EngineQueue, Ticket
 
 _RETRY: Final = (0.01, 30.0)
 """Bounds in seconds of the hint that a refused client gets."""

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from trtops.executor.interface import Bound, Interface
     from trtops.executor.padding import Pads, Tails
-    from trtops.executor.ticket import Ticket
+    from trtops.executor.state import Ticket
 
     Arrays = Mapping[str, NDArray[np.generic]]
 

@@ -10,14 +10,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from trtops.executor.state import Account, Share
-from trtops.executor.ticket import QUEUED
+from trtops.executor.state import QUEUED, Account, Share
 
 if TYPE_CHECKING:
     from collections.abc import Hashable
 
-    from trtops.executor.state import Bucket, EngineQueue, State
-    from trtops.executor.ticket import Ticket
+    from trtops.executor.state import Bucket, EngineQueue, State, Ticket
 
 _IDLE: Final = 64
 """Clients that nothing waits of and that a bucket remembers; four times as many have accounts."""

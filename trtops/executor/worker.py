@@ -10,7 +10,6 @@ from __future__ import annotations
 import logging
 import os
 import threading
-from collections.abc import Mapping  # noqa: TC003 - a type of fields, which mypyc looks up
 from dataclasses import dataclass, field
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Final, Protocol, cast
@@ -20,7 +19,7 @@ from trtops.executor.ranges import nothing, ranges
 from trtops.executor.staging import check_rows, inputs_of, own
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     import numpy as np
     from numpy.typing import NDArray
@@ -30,8 +29,7 @@ if TYPE_CHECKING:
     from trtops.executor.engine import Engine
     from trtops.executor.port import Relief
     from trtops.executor.ranges import Named
-    from trtops.executor.state import Launch
-    from trtops.executor.ticket import Ticket
+    from trtops.executor.state import Launch, Ticket
 
 log = logging.getLogger(__name__)
 
@@ -187,8 +185,8 @@ class Lane:
         self._tell = tell
         self._named = ranges(os.environ)
         self._inbox: SimpleQueue[Launch | None] = SimpleQueue()
-        self._own_thread = threading.Thread(target=self._loop, name=f"trtops-device-{number}", daemon=True)
-        self._own_thread.start()
+        self._thread = threading.Thread(target=self._loop, name=f"trtops-device-{number}", daemon=True)
+        self._thread.start()
 
     def put(self, launch: Launch) -> None:
         """Hand over a batch. The planner hands one to a free lane only."""
@@ -216,8 +214,8 @@ class Lane:
 
     def join(self, timeout: float) -> bool:
         """Wait for the thread's end; False if it still runs (a run that hangs)."""
-        self._own_thread.join(timeout)
-        return not self._own_thread.is_alive()
+        self._thread.join(timeout)
+        return not self._thread.is_alive()
 
     def _loop(self) -> None:
         while (launch := self._inbox.get()) is not None:

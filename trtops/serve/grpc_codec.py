@@ -9,7 +9,7 @@ import numpy as np
 from trtops.errors import InputError, Retryable
 from trtops.serve import elements
 from trtops.serve.grpc_messages import field, packed
-from trtops.serve.values import Decoded, Document, Given, Output
+from trtops.serve.oip import Decoded, Document, Given, Output
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

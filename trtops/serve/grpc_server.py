@@ -24,9 +24,8 @@ if TYPE_CHECKING:
     from trtops.executor.port import EngineInfo
     from trtops.serve.exchange import Limits
     from trtops.serve.inference import Inference
-    from trtops.serve.oip import Codec
+    from trtops.serve.oip import Codec, Decoded
     from trtops.serve.streams import Headers, Receiver, Stream
-    from trtops.serve.values import Decoded
 
 _TICK: Final = 0.25
 _KEPT_CODECS: Final = 64

@@ -7,11 +7,12 @@ same request, so that looking them up is as strict as parsing them.
 
 from __future__ import annotations
 
-from collections.abc import Mapping  # noqa: TC003 - a type of fields, which mypyc looks up
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from trtops.serve.exchange import Exchange
 
 _END: Final = b"\r\n\r\n"

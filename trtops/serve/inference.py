@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from trtops.executor.port import EngineInfo, Outcome, Request
     from trtops.serve.exchange import Exchange
     from trtops.serve.measure import EngineMeter, Meters
+    from trtops.serve.oip import Decoded
     from trtops.serve.trace import Tracer
-    from trtops.serve.values import Decoded
 
 log = logging.getLogger(__name__)
 

@@ -8,6 +8,7 @@ Not taken, and refused by name: sequences, classification, and a body that is ra
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -18,7 +19,6 @@ from trtops.executor.port import Request
 from trtops.serve import elements
 from trtops.serve.quick import Quick
 from trtops.serve.regions import Regions
-from trtops.serve.values import Answer, Decoded, Document, Given, Head, Output, Piece, Plan, Wanted
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from trtops.executor.port import EngineInfo, Outcome
     from trtops.serve.regions import Place
     from trtops.tensor import Shape, TensorInfo
-
-__all__ = ["Codec", "Decoded", "NotAcceptable"]
 
 MAX_ID = 1024
 MAX_TENSORS = 1024
@@ -47,7 +45,89 @@ class NotAcceptable(TrtopsError):
     """The answer exists and the form that the client asked for cannot carry it."""
 
 
+class Given(msgspec.Struct):
+    """An input as a request describes it."""
+
+    name: str
+    shape: list[int]
+    datatype: str
+    parameters: dict[str, Any] = {}
+    data: msgspec.Raw = msgspec.Raw()
+
+
+class Output(msgspec.Struct):
+    """An output as a request asks for it."""
+
+    name: str
+    parameters: dict[str, Any] = {}
+
+
+class Document(msgspec.Struct):
+    """A request but for what it does not describe."""
+
+    inputs: list[Given]
+    id: str = ""
+    parameters: dict[str, Any] | None = None
+    outputs: list[Output] | None = None
+
+
 _DECODER = msgspec.json.Decoder(Document)
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """An output that the client asked for, whether in binary form, and the shared memory that it goes to if any."""
+
+    tensor: TensorInfo
+    binary: bool
+    place: Place | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """What a request says beside its tensors."""
+
+    id: str
+    priority: int
+    timeout_us: int
+    wanted: tuple[Wanted, ...]
+    key: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class _Piece:
+    """A binary tensor: where its bytes stand after the JSON. ``view``: its type, if the bytes are its elements."""
+
+    tensor: TensorInfo
+    shape: Shape
+    offset: int
+    size: int
+    view: np.dtype[np.generic] | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    """How to read every request whose JSON part is the same bytes: all of its inputs are binary."""
+
+    head: Head
+    pieces: tuple[_Piece, ...]
+    rows: int
+    size: int
+
+
+class Decoded(msgspec.Struct, eq=False):
+    """A request as the executor takes it, and what its answer needs."""
+
+    request: Request
+    id: str
+    wanted: tuple[Wanted, ...]
+
+
+class Answer(msgspec.Struct, eq=False):
+    """A body in parts. ``json_bytes`` is the length of the JSON part where binary data follows, else None."""
+
+    parts: list[bytes]
+    json_bytes: int | None
 
 
 def _name_of(body: bytes, error: Exception) -> str:
@@ -123,7 +203,7 @@ class Codec:
         encode = msgspec.json.encode
         self._opening = b'{"model_name":%b,"model_version":%b,' % (encode(info.name), encode(info.version))
         self._plain = Head("", 0, 0, self._all[False])
-        self._plans: dict[bytes, Plan] = {}
+        self._plans: dict[bytes, _Plan] = {}
         self._known: dict[tuple[str, str, Shape], TensorInfo] = {}
         self._quick = Quick(info.inputs, info.max_batch if self.batchable else None)
         self._heads: dict[tuple[bytes, bytes], Head] = {}
@@ -184,7 +264,7 @@ class Codec:
             self._heads[about] = head
         return head
 
-    def _from_plan(self, plan: Plan, body: bytes, header: int, now: float) -> Decoded:
+    def _from_plan(self, plan: _Plan, body: bytes, header: int, now: float) -> Decoded:
         inputs: dict[str, NDArray[np.generic]] = {}
         for piece in plan.pieces:
             tensor, at = piece.tensor, header + piece.offset
@@ -199,7 +279,7 @@ class Codec:
     ) -> Decoded:
         self.check_count(len(document.inputs), len(document.outputs or ()))
         head = self.head(document)
-        pieces: list[Piece] = []
+        pieces: list[_Piece] = []
         inputs: dict[str, NDArray[np.generic]] = {}
         rows, offset = 0, 0
         for given in document.inputs:
@@ -216,7 +296,7 @@ class Codec:
             at = header + offset
             inputs[given.name] = elements.from_binary(body, at, size, tensor.dtype, shape, given.name)
             view = None if tensor.dtype in {"bool", "string"} else elements.NUMPY[tensor.dtype]
-            pieces.append(Piece(tensor, shape, offset, size, view))
+            pieces.append(_Piece(tensor, shape, offset, size, view))
             offset += size
         self.complete(inputs)
         if offset != len(body) - header:
@@ -224,7 +304,7 @@ class Codec:
                 f"{len(body) - header} bytes follow the JSON, and the inputs' binary_data_size add up to {offset}"
             )
         if text is not None and len(pieces) == len(inputs):
-            self._remember(text, Plan(head, tuple(pieces), rows, offset))
+            self._remember(text, _Plan(head, tuple(pieces), rows, offset))
         return self.decoded(inputs, rows, head, now)
 
     @staticmethod
@@ -235,7 +315,7 @@ class Codec:
         data = place.region.read(place.offset, place.size)
         return elements.from_binary(data, 0, place.size, tensor.dtype, shape, given.name, "shared_memory_byte_size")
 
-    def _remember(self, text: bytes, plan: Plan) -> None:
+    def _remember(self, text: bytes, plan: _Plan) -> None:
         shared = any(wanted.place is not None for wanted in plan.head.wanted)
         if len(text) <= _CACHED_HEADER and not plan.head.id and not shared:
             if len(self._plans) >= _CACHED_PLANS:

@@ -26,7 +26,7 @@ from tests.support.waiting import until
 from trtops.backend.fake import FakeSession
 from trtops.backend.pinned import PageLocked
 from trtops.backend.trt_session import TensorRtSession
-from trtops.errors import Retryable, Unavailable
+from trtops.errors import InputError, Retryable, Unavailable
 from trtops.executor.attach import Attachment
 from trtops.executor.executor import Executor
 from trtops.executor.remote import RemoteEngines
@@ -229,6 +229,22 @@ def test_what_fills_a_slot_up_is_zero_whatever_was_there(tmp_path: Path) -> None
         for given in session.given:
             whole = np.lib.stride_tricks.as_strided(given, (2, 8, 8, 8), (given.strides[0], *given.strides[2:], 4))
             assert (whole[..., 3:] == 0).all()
+
+
+def test_a_slot_without_room_for_what_fills_a_tensor_up_takes_it_as_it_is(tmp_path: Path) -> None:
+    session, given = Seen("hwc8", "linear"), images(2)
+    with served(tmp_path, session) as stack:
+        with Client(stack.path, slots=1, input_bytes=given.nbytes, output_bytes=1 << 16) as client:
+            call, views = client.reserve("e", {"x": given}, 2)
+            assert is_lying(views["x"], "linear")
+            client.abandon(call)
+            session.given.clear()
+            assert client.infer("e", {"x": given}, 2).error is None
+        np.testing.assert_array_equal(session.given[0], given)
+        with Client(stack.path, slots=1, input_bytes=given.nbytes // 2, output_bytes=1 << 16) as client:
+            with pytest.raises(InputError, match=f"need {given.nbytes} bytes") as caught:
+                client.submit("e", {"x": given}, 2)
+            assert f"{given.nbytes} bytes or more" in str(caught.value.fix)
 
 
 def test_an_array_of_another_rank_is_refused_by_the_engine(tmp_path: Path) -> None:

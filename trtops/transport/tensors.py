@@ -167,24 +167,11 @@ class Describer:
     def _describe(self, engine: str, rows: int, arrays: Arrays) -> Description:
         if len(arrays) > MAX_TENSORS:
             raise InputError(f"{len(arrays)} tensors, a slot holds {MAX_TENSORS} at most")
-        placed: list[Placed] = []
         formats = self._formats.get(engine, {})
-        offset = 0
-        for name, array in arrays.items():
-            if array.dtype.name not in CODES or not array.dtype.isnative:
-                raise InputError(
-                    f"tensor {name!r} has type {array.dtype}, which does not travel in shared memory",
-                    fix=f"allowed: {', '.join(DTYPES)}",
-                )
-            if array.ndim > MAX_RANK:
-                raise InputError(f"tensor {name!r} has {array.ndim} dimensions, {MAX_RANK} are allowed")
-            wanted = _lies(array) if self._lying else formats.get(name, "linear")
-            if array.ndim != CHANNELS_LAST_RANK:
-                wanted = "linear"  # the engine will say what it takes
-            size = stored_elements(array.shape, wanted) * array.dtype.itemsize
-            placed.append(Placed(name, array.dtype, array.shape, offset, size, wanted))
-            offset = aligned(offset + size)
-        used = placed[-1].offset + placed[-1].size if placed else 0
+        lies = {name: _lies(one) if self._lying else formats.get(name, "linear") for name, one in arrays.items()}
+        placed, used = _placed(arrays, lies)
+        if used > self._area_bytes:
+            placed, used = _placed(arrays, {})  # the peer takes any format: what fills rows up is not worth a refusal
         if used > self._area_bytes:
             raise InputError(
                 f"the tensors need {used} bytes, the {self._area} of a slot has {self._area_bytes}",
@@ -193,6 +180,28 @@ class Describer:
         encoded = _encode(engine, rows, placed)
         filled = tuple(tensor for tensor in placed if tensor.filled)
         return Description(engine, rows, tuple(placed), used, encoded, filled)
+
+
+def _placed(arrays: Arrays, formats: Mapping[str, MemoryFormat]) -> tuple[list[Placed], int]:
+    """Arrays one after the other in these formats, linear where none is named; and the bytes that they take."""
+    placed: list[Placed] = []
+    offset = used = 0
+    for name, array in arrays.items():
+        if array.dtype.name not in CODES or not array.dtype.isnative:
+            raise InputError(
+                f"tensor {name!r} has type {array.dtype}, which does not travel in shared memory",
+                fix=f"allowed: {', '.join(DTYPES)}",
+            )
+        if array.ndim > MAX_RANK:
+            raise InputError(f"tensor {name!r} has {array.ndim} dimensions, {MAX_RANK} are allowed")
+        wanted = formats.get(name, "linear")
+        if array.ndim != CHANNELS_LAST_RANK:
+            wanted = "linear"  # the engine will say what it takes
+        size = stored_elements(array.shape, wanted) * array.dtype.itemsize
+        placed.append(Placed(name, array.dtype, array.shape, offset, size, wanted))
+        used = offset + size
+        offset = aligned(used)
+    return placed, used
 
 
 def _lies(array: NDArray[np.generic]) -> MemoryFormat:

@@ -188,8 +188,7 @@ class Client:
             done: as for :meth:`submit`.
 
         Returns:
-            The call, and name -> array in the slot, 64-byte aligned, with the strides of the engine's memory format;
-            linear where the slot has no room for what fills that up.
+            The call, and name -> array in the slot, 64-byte aligned, with the strides of the engine's format if it fits.
 
         Raises:
             InputError: they do not fit in a slot, or their types do not travel.

@@ -188,7 +188,7 @@ class Client:
             done: as for :meth:`submit`.
 
         Returns:
-            The call, and name -> array in the slot, 64-byte aligned, with the strides of the engine's format if it fits.
+            The call, and name -> array in the slot, 64-byte aligned, lying in the engine's format where it fits.
 
         Raises:
             InputError: they do not fit in a slot, or their types do not travel.

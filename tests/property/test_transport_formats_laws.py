@@ -122,3 +122,19 @@ def test_who_knows_no_formats_is_read_as_linear(shape: tuple[int, ...], lies: Me
     TENSOR.pack_into(encoded, DESCRIPTION_BYTES, *fields)
     (tensor,) = Parser(AREA, formats=False).parse(bytes(encoded)).tensors
     assert (tensor.format, tensor.size) == ("linear", array.nbytes)
+
+
+HUGE = 2**32 - 1
+
+
+@given(st.lists(st.sampled_from([0, 1, HUGE]), min_size=4, max_size=4), FORMATS, st.sampled_from(["uint8", "float32"]))
+def test_sizes_that_come_to_nothing_are_read_or_refused(shape: list[int], lies: MemoryFormat, dtype: str) -> None:
+    encoded = bytearray(Describer(AREA, "input area").describe("e", 1, {"x": np.ones((1,), dtype)}).encoded)
+    fields = list(TENSOR.unpack_from(encoded, DESCRIPTION_BYTES))
+    fields[2:] = [4, MEMORY_FORMATS.index(lies), 0, 0, *shape, 0, 0, 0, 0]
+    TENSOR.pack_into(encoded, DESCRIPTION_BYTES, *fields)
+    try:
+        read = Parser(AREA).parse(bytes(encoded))
+    except InputError:
+        return
+    assert read.views(0, [np.zeros(AREA, np.uint8)])["x"].shape == tuple(shape)

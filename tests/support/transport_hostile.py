@@ -16,7 +16,15 @@ import numpy as np
 from trtops.errors import TrtopsError
 from trtops.transport.client import Client
 from trtops.transport.greeting import connect
-from trtops.transport.layout import ANSWER_OFFSET, RING_HEAD, RING_SLEEPS, RING_TAIL
+from trtops.transport.layout import (
+    ANSWER_OFFSET,
+    DESCRIPTION_BYTES,
+    REQUEST_BYTES,
+    RING_HEAD,
+    RING_SLEEPS,
+    RING_TAIL,
+    TENSOR,
+)
 from trtops.transport.wire import VERSIONS, Ask, Hello, encode
 
 INPUTS = {"x": np.ones((1, 4), np.float32)}
@@ -53,6 +61,20 @@ def noise(client: Client, chance: random.Random) -> None:
     for start in client._segment.starts:
         client._segment.memory[start : start + ANSWER_OFFSET] = chance.randbytes(ANSWER_OFFSET)
         ring(client)
+
+
+def sizes(client: Client, chance: random.Random) -> None:
+    """Tensors of no bytes whose other sizes are beyond all memory."""
+    for start in client._segment.starts:
+        call, _ = client.reserve("e", INPUTS, 1)
+        shape = [2**32 - 1] * 4
+        shape[chance.randrange(4)] = 0
+        at = start + REQUEST_BYTES + DESCRIPTION_BYTES
+        fields = TENSOR.unpack_from(client._segment.memory, at)
+        fields = (*fields[:2], 4, chance.randrange(3), 0, 0, *shape, 0, 0, 0, 0)
+        TENSOR.pack_into(client._segment.memory, at, *fields)
+        client.send(call)
+        client.wait(call)
 
 
 def withdrawals(client: Client, chance: random.Random) -> None:
@@ -122,7 +144,7 @@ def stopped(client: Client, _: random.Random) -> None:
 
 STEPS: dict[str, Any] = {
     step.__name__: step
-    for step in (indices, noise, withdrawals, closed, duplicated, asking, packets, connects, stopped)
+    for step in (indices, noise, sizes, withdrawals, closed, duplicated, asking, packets, connects, stopped)
 }
 
 

@@ -39,6 +39,8 @@ _CARRIERS: Final = {"bfloat16": "uint16", "float8_e4m3": "uint8"}
 _NUMPY: Final = tuple(np.dtype(_CARRIERS.get(name, name)) for name in DTYPES)
 _KEPT: Final = 256
 """Descriptions that are kept; peers choose them, so their number must be bounded."""
+_LARGEST: Final = 1 << 56
+"""Elements of a tensor, were none of its sizes 0. NumPy makes no array, not even an empty one, of more than 2**63 bytes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -297,6 +299,8 @@ class Parser:
         wanted = MEMORY_FORMATS[lies]
         if size != stored_elements(shape, wanted) * dtype.itemsize:
             raise InputError(f"tensor {name!r} of shape {list(shape)}, type {dtype}, {wanted}, has {size} bytes")
+        if not size and math.prod(max(dim, 1) for dim in shape) > _LARGEST:
+            raise InputError(f"tensor {name!r} of shape {list(shape)} is too large, also with nothing in it")
         if offset % dtype.itemsize or offset > self._area_bytes or size > self._area_bytes - offset:
             raise InputError(f"tensor {name!r} is not inside its slot: {size} bytes at {offset}")
         return Placed(name, dtype, shape, offset, size, wanted)

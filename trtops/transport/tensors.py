@@ -40,7 +40,7 @@ _NUMPY: Final = tuple(np.dtype(_CARRIERS.get(name, name)) for name in DTYPES)
 _KEPT: Final = 256
 """Descriptions that are kept; peers choose them, so their number must be bounded."""
 _LARGEST: Final = 1 << 56
-"""Elements of a tensor, were none of its sizes 0. NumPy makes no array, not even an empty one, of more than 2**63 bytes."""
+"""Elements of a tensor, were none of its sizes 0. NumPy makes not even an empty array of more than 2**63 bytes."""
 
 
 @dataclass(frozen=True, slots=True)

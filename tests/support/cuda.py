@@ -75,7 +75,7 @@ class Cudart:
     cudaFreeHost = cudaFree  # noqa: N815
 
     def cudaMemGetInfo(self) -> tuple[int, int, int]:  # noqa: N802
-        return 0, self.free, self.free
+        return 2 if self._failed("cudaMemGetInfo") else 0, self.free, self.free
 
     def cudaMallocManaged(self, size: int, _: int) -> tuple[int, int]:  # noqa: N802
         return self._allocate("cudaMallocManaged", size)

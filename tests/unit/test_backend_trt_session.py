@@ -96,6 +96,16 @@ def test_memory_that_lacks_is_told_at_load(
     assert (cudart.blocks, cudart.streams) == ({}, 0)
 
 
+def test_a_device_without_room_for_a_context_is_told_before_tensorrt_is_called(
+    monkeypatch: pytest.MonkeyPatch, artifact: Path
+) -> None:
+    called: list[object] = []
+    monkeypatch.setattr(Library, "Runtime", called.append)  # version 8.6 ends the process then
+    with pytest.raises(NotLoadable, match="cannot hold the engine: 2: CUDA error 2"):
+        _open(monkeypatch, Cudart({"cudaMemGetInfo": 1}), Engine(1), artifact, _sidecar())
+    assert called == []
+
+
 @pytest.mark.parametrize("failing", [{"cudaMemcpyAsync": 1}, {"cudaMemcpyAsync": 2}, {"cudaEventSynchronize": 1}])
 def test_device_that_fails_ends_the_session(
     monkeypatch: pytest.MonkeyPatch, artifact: Path, failing: dict[str, int]

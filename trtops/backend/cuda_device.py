@@ -66,6 +66,17 @@ def checked(cudart: Any, answer: tuple[Any, ...]) -> Any:  # noqa: ANN401 - cuda
     return values[0] if len(values) == 1 else tuple(values) or None
 
 
+def enter(cudart: Any) -> None:  # noqa: ANN401 - cuda-python has no types
+    """Make this process's context on the device, if it has none yet.
+
+    To be called before TensorRT is: version 8.6 ends the process by SIGSEGV where the device has no room for one.
+
+    Raises:
+        CudaError: there is no room, or the device failed.
+    """
+    checked(cudart, cudart.cudaMemGetInfo())
+
+
 def detect(index: int = 0) -> Device:
     """Identity of a GPU, or of the MIG slice that this process was given.
 

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from trtops.device import Device
     from trtops.spec.engine import Builder, Precision, Target
 
+_FREE = "free memory on the device"
 INSTALL = "pip install 'trtops[tensorrt]' on a machine with an NVIDIA GPU and its driver"
 # cuBLAS and cuDNN are optional libraries of 8.6 that later versions no longer use: engines are built without them, so
 # that the same kernels are tried wherever the build runs.
@@ -96,6 +97,8 @@ class TensorRtBackend:
         if not status.can_build:
             raise BuildFailed(str(status.reason), fix="build it on a machine that has both")
         trt = imported(self.name)
+        if reason := _no_room():
+            raise BuildFailed(reason, fix=_FREE)
         notes = ["built with no cuBLAS and cuDNN kernels"] if _major(trt) == 8 else []  # noqa: PLR2004 - a version
         made = build_engine(trt, request, progress, lambda config: _configure(trt, config, request.builder))
         _check_formats(trt, made, Path(request.output))
@@ -143,7 +146,10 @@ class TensorRtBackend:
         Raises:
             NotLoadable: as :meth:`load`.
         """
-        return inspect_engine(self._checked(artifact, sidecar), artifact, sidecar)
+        trt = self._checked(artifact, sidecar)
+        if reason := _no_room():
+            raise NotLoadable(reason, where=str(artifact), fix=_FREE)
+        return inspect_engine(trt, artifact, sidecar)
 
     def _checked(self, artifact: Path, sidecar: Sidecar) -> Any:  # noqa: ANN401 - TensorRT has no types
         """The library, if it may see the engine's bytes."""
@@ -170,6 +176,17 @@ class TensorRtBackend:
             wanted = gpu.name + (f", {gpu.mig}" if gpu.mig else "")
             return f"the target asks for {wanted}, here is {here.label}"
         return None
+
+
+def _no_room() -> str | None:
+    """Why TensorRT must not be called now; None if it may."""
+    try:
+        cuda_device.enter(cuda_device.runtime())
+    except cuda_device.CudaError as error:
+        return f"the device cannot be used: {error}"
+    except Unavailable:
+        return None  # which the caller has looked at: TensorRT tells what it misses
+    return None
 
 
 def _check_formats(trt: Any, made: Made, path: Path) -> None:  # noqa: ANN401 - TensorRT has no types

@@ -108,6 +108,7 @@ class LoadedEngine:
 
     def _open(self, trt: Any, artifact: Path, sidecar: Sidecar) -> None:  # noqa: ANN401 - TensorRT has no types
         cudart = self._cudart
+        cuda_device.enter(cudart)
         if self._engine is None:
             load_for_session(trt, self._log, artifact, sidecar)
             runtime = trt.Runtime(self._log)

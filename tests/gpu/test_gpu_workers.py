@@ -174,7 +174,7 @@ def test_a_fault_costs_its_own_worker_only(
     engines: Engines,
     fault: str,
     why: str,
-    record_property: Callable[[str, object], None],
+    record_testsuite_property: Callable[[str, object], None],
 ) -> None:
     remote = RemoteEngines(supervisor.path)
     try:
@@ -192,8 +192,8 @@ def test_a_fault_costs_its_own_worker_only(
         assert why in str(_unit(supervisor, "faulty").fault)
     finally:
         remote.close()
-    record_property("told after, s", round(told, 3))  # in the report of --junitxml
-    record_property("served again after, s", round(again, 3))
+    record_testsuite_property(f"{fault}: told after, s", round(told, 3))  # in the report of --junitxml
+    record_testsuite_property(f"{fault}: served again after, s", round(again, 3))
 
 
 def test_a_killed_worker_costs_its_own_requests_only(supervisor: Supervisor, engines: Engines) -> None:

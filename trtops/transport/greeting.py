@@ -79,8 +79,8 @@ def exchange(sock: socket.socket, hello: bytes) -> tuple[bytes, list[int]]:
             return receive(sock)
         except ConnectionResetError:  # reported once, before what the executor said last
             return receive(sock)
-    except TimeoutError:
-        raise Unavailable("the executor did not answer the hello in time") from None
+    except TimeoutError as error:
+        raise Unavailable("the executor did not answer the hello in time") from error
     except OSError as error:
         raise Unavailable(f"the executor hung up: {error}") from error
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol
 
@@ -25,6 +26,13 @@ log = logging.getLogger(__name__)
 
 _SEGMENT: Final = 128 << 20
 """Bytes of a connection's segment at most, unless one request alone needs more."""
+
+_WELCOME: Final = 3.0
+"""Seconds that a worker has to welcome a connection. An event loop that asks serves nobody meanwhile."""
+_TELL: Final = 5.0
+"""The same of an executor without workers, which also has to tell its engines in that time."""
+_REST: Final = 5.0
+"""Seconds for which one that did not is asked for no more connections: one request waits for it, not each."""
 
 Key = tuple[int, int, int]
 """Worker, input bytes, output bytes."""
@@ -55,6 +63,7 @@ class Links:
         input_bytes: int,
         output_bytes: int,
         watcher: Watcher | None = None,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """Connect to nobody yet.
 
@@ -64,6 +73,7 @@ class Links:
             input_bytes: bytes of all inputs of a request, as usual.
             output_bytes: the same of the outputs.
             watcher: calls when answers came; None: threads wait for them.
+            clock: monotonic seconds.
         """
         self._watcher = watcher
         self._path = path
@@ -73,6 +83,8 @@ class Links:
         self._formats: Formats = {}
         self._lock = threading.Lock()
         self._closed = False
+        self._clock = clock
+        self._silent: dict[int, float] = {}
 
     def __repr__(self) -> str:
         """Show the connections."""
@@ -93,7 +105,7 @@ class Links:
         """A connection to a worker, whose slots take so many bytes of inputs and of outputs.
 
         Raises:
-            Unavailable: the worker is not there any more, or refuses.
+            Unavailable: the worker is not there any more, refuses, or does not answer.
             InputError: no worker grants slots of this size.
         """
         usual = self.usual
@@ -111,8 +123,7 @@ class Links:
                 return there
             worker, inputs, outputs = key
             slots = max(1, min(self._slots, _SEGMENT // (inputs + outputs)))
-            client = Client(self._path, slots=slots, input_bytes=inputs, output_bytes=outputs, worker=worker or None)
-            self._links[key] = client
+            self._links[key] = client = self._connect(worker, slots, inputs, outputs)
         if self._formats:
             client.learn(self._formats)
         if self._watcher is not None:
@@ -121,6 +132,27 @@ class Links:
         else:
             threading.Thread(target=self._listen, args=(key, client), name="trtops-answers", daemon=True).start()
         return client
+
+    def _connect(self, worker: int, slots: int, inputs: int, outputs: int) -> Client:
+        if self._clock() < self._silent.get(worker, 0.0):
+            who = f"worker {worker}" if worker else "the executor"
+            raise Unavailable(f"{who} did not answer just now", fix="send the request again in a few seconds")
+        timeout = _WELCOME if worker else _TELL
+        try:
+            return Client(
+                self._path,
+                slots=slots,
+                input_bytes=inputs,
+                output_bytes=outputs,
+                worker=worker or None,
+                timeout=timeout,
+            )
+        except Unavailable as error:
+            if isinstance(error.__cause__, TimeoutError):
+                now = self._clock()
+                others = {other: until for other, until in self._silent.items() if until > now}
+                self._silent = {**others, worker: now + _REST}
+            raise
 
     def _attend(self, key: Key, client: Client, fd: int) -> None:
         try:

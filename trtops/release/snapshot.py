@@ -1,8 +1,9 @@
 """The snapshot of all channels of an environment: a floor below which no pointer and no secret is believed.
 
 It is signed by an online key of the role ``refresh``, on a schedule and after each move. That key can move nothing: it
-says how far channels have come and until when that may be believed, and a pointer still needs a channel key. A pointer
-that is newer than the snapshot is fine, so that a publisher who dies between the two writes stops nobody.
+says how far channels have come and until when that may be believed, and a pointer still needs a channel key. Where a
+lost pointer leaves two bindings of one generation, both signed by channel keys, it says which the pointer named. A
+pointer that is newer than the snapshot is fine, so that a publisher who dies between the two writes stops nobody.
 """
 
 from __future__ import annotations

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from trtops.serve.beside import Step
+    from trtops.spec.engine import Batching
 
 letters = st.sampled_from("abc")
 
@@ -103,6 +104,11 @@ class Engines:
         if self.refuses:
             raise NotLoadable("its worker died while it was loaded", where=f"engine {name}")
         self.calls.append(("load", name, channel, generation))
+
+    def adjust(self, name: str, *, generation: int, batching: Batching) -> bool:
+        del batching
+        self.calls.append(("adjust", name, generation))
+        return False
 
     def unload(self, name: str, channel: str | None = None) -> None:
         self.calls.append(("unload", name, channel))

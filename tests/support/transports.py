@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import gc
 import os
+import threading
 from pathlib import Path
 from typing import Any
 
-from tests.support.executors import Session, batching
+from tests.support.executors import LONG, Session, batching, rows
 from trtops.executor.attach import Attachment
 from trtops.executor.executor import Executor
 from trtops.transport.client import Client
@@ -36,6 +37,19 @@ class Stack:
 
     def client(self, **options: Any) -> Client:
         return Client(self.path, **{"slots": 4, "input_bytes": 4096, "output_bytes": 4096, **options})
+
+    def serves(self) -> bool:
+        """Whether a good client is answered right; false if it waits for ever."""
+        got: list[float] = []
+
+        def ask() -> None:
+            with self.client() as client:
+                got.extend(float(client.infer("e", rows(index).inputs, 1).outputs["y"][0, 0]) for index in range(5))
+
+        thread = threading.Thread(target=ask, daemon=True)
+        thread.start()
+        thread.join(LONG)
+        return got == [0, 2, 4, 6, 8]
 
     def close(self) -> None:
         self.session.gate.set()
